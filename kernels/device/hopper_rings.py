@@ -3,6 +3,7 @@
 Aggregates read their annotations when they are built, so nothing here postpones them.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import torch
@@ -10,6 +11,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language._core import builtin
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernels.device.aggregates import aggregate
 
@@ -126,5 +128,17 @@ def layout(block: tuple[int, ...], dtype: torch.dtype) -> gl.NVMMASharedLayout:
         torch.bfloat16: gl.bfloat16,
         torch.float32: gl.float32,
         torch.float8_e4m3fn: gl.float8e4nv,
+        torch.int32: gl.int32,
     }[dtype]
     return gl.NVMMASharedLayout.get_default_for(list(block), element)
+
+
+def boxes(
+    x: torch.Tensor,
+    block: tuple[int, ...],
+    shape: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> TensorDescriptor:
+    """What the copy engine takes boxes of x by, or of other axes over its memory."""
+    shape, strides = shape or x.shape, strides or x.stride()
+    return TensorDescriptor(x, [*shape], [*strides], [*block], layout(block, x.dtype))

@@ -85,14 +85,15 @@ def used_as_sequences(
 
 
 def attend(
-    q: Any, k_cache: Any, v_cache: Any, k: Any = None, v: Any = None, **options: Any
+    q: Any, k_cache: Any, v_cache: Any, k: Any = None, v: Any = None, qv: Any = None, **options: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """``flash_attention_kvcache``, whose outputs say that they have no gradients where those are
     requested."""
-    named = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "k": k, "v": v}
+    named = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "k": k, "v": v, "qv": qv}
 
     def run(*tensors: Any) -> Any:
-        return kvcache.flash_attention_kvcache(*tensors, return_lse=True, **options)
+        given = dict(zip(named, tensors, strict=True))
+        return kvcache.flash_attention_kvcache(**given, return_lse=True, **options)
 
     found: tuple[torch.Tensor, torch.Tensor]
     found = autograd.forward_only(run, NO_GRADIENT, named)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Callable
 from itertools import combinations
 from typing import Any
 
@@ -72,10 +73,36 @@ def dtype(name: str, value: torch.Tensor, allowed: tuple[torch.dtype, ...]) -> N
         )
 
 
+def integers(name: str, value: Any, *, rank: int, layout: str, **lead: torch.Tensor) -> None:
+    """Of 32 bits, on the device of ``lead``, by its name."""
+    tensor(name, value, rank=rank, layout=layout)
+    dtype(name, value, (torch.int32,))
+    for first, one in lead.items():
+        same_device(first, one, **{name: value})
+
+
 def shaped(value: torch.Tensor, *shapes: tuple[Any, ...]) -> bool:
     """Whether it has one of these shapes; of symbols dynamo compares tuples, but finds none among
     others."""
     return any(tuple(value.shape) == shape for shape in shapes)
+
+
+def scale(
+    name: str, value: Any, expected: Callable[[], str], *shapes: tuple[Any, ...], **lead: Any
+) -> None:
+    """Of fp32, of one of these shapes, on the device of ``lead``, by its name. What is expected is
+    written where it is said: in a text dynamo makes a constant of a symbol."""
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(
+            f"{name}: expected {expected()}, got {type(value).__name__}; torch.tensor({name}, "
+            "device=q.device) makes one"
+        )
+    dense(name, value)
+    if value.dtype != torch.float32 or not shaped(value, *shapes):
+        got = f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
+        raise ValueError(f"{name}: expected {expected()}, got {got}")
+    for first, one in lead.items():
+        same_device(first, one, **{name: value})
 
 
 def same_dtype_and_device(first: str, lead: torch.Tensor, **others: torch.Tensor) -> None:

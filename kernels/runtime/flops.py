@@ -11,82 +11,40 @@ import torch
 from torch.utils import flop_counter
 
 
-def _attention(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
+def _attention(q: Any, k: Any, v: Any, **_: Any) -> int:
     batch, rows, heads, head_dim = q.shape
     return _forward(batch * heads * rows * k.shape[1], head_dim, v.shape[3])
 
 
-def _attention_backward(
-    dout: Any,
-    dlse: Any,
-    out: Any,
-    lse: Any,
-    bias_grad: Any,
-    q: Any,
-    k: Any,
-    v: Any,
-    *_: Any,
-    **__: Any,
-) -> int:
+def _attention_backward(q: Any, k: Any, v: Any, **_: Any) -> int:
     batch, rows, heads, head_dim = q.shape
     return _backward(batch * heads * rows * k.shape[1], head_dim, v.shape[3])
 
 
-def _varlen(
-    q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, max_q: int, max_k: int, *_: Any, **__: Any
-) -> int:
-    scores = q.shape[1] * _pairs(q, k, cu_q, max_q, max_k)
-    return _forward(scores, q.shape[2], v.shape[2])
+def _varlen(q: Any, v: Any, **given: Any) -> int:
+    return _forward(q.shape[1] * _pairs(q, **given), q.shape[2], v.shape[2])
 
 
-def _varlen_backward(
-    dout: Any,
-    dlse: Any,
-    q: Any,
-    k: Any,
-    v: Any,
-    out: Any,
-    lse: Any,
-    cu_q: Any,
-    cu_k: Any,
-    max_q: int,
-    max_k: int,
-    *_: Any,
-    **__: Any,
-) -> int:
-    scores = q.shape[1] * _pairs(q, k, cu_q, max_q, max_k)
-    return _backward(scores, q.shape[2], v.shape[2])
+def _varlen_backward(q: Any, v: Any, **given: Any) -> int:
+    return _backward(q.shape[1] * _pairs(q, **given), q.shape[2], v.shape[2])
 
 
-def _pairs(q: Any, k: Any, cu_q: Any, max_q: int, max_k: int) -> int:
+def _pairs(q: Any, k: Any, cu_q: Any, max_q: int, max_k: int, **_: Any) -> int:
     """Of queries and keys of one sequence: as many as there are where all are alike, else the most
     there can be for these shapes. torch reads the lengths; fake ones it takes for the longest."""
     longest = (cu_q.shape[0] - 1) * max_q * max_k
     return min(longest, q.shape[0] * max_k, k.shape[0] * max_q)
 
 
-def _kvcache(
-    q: Any,
-    k_cache: Any,
-    v_cache: Any,
-    seqlens: Any,
-    length: int,
-    batch_idx: Any,
-    table: Any,
-    k_scale: Any,
-    v_scale: Any,
-    added: int,
-    *others: Any,
-    **named: Any,
-) -> int:
+def _kvcache(q: Any, k_cache: Any, v_cache: Any, length: int, added: int, **given: Any) -> int:
     """Over all keys there is room for, or as many as the one length that the host knows; packed
     queries, too."""
     *queries, heads, head_dim = q.shape
+    table = given["table"]
     room = k_cache.shape[1] * (1 if table is None else table.shape[1])
-    given = dict(enumerate(others))
-    known = seqlens is None and named.get("cu_new", given.get(14)) is None
+    known = given["seqlens"] is None and given.get("cu_new") is None
     keys = min(length + added, room) if known else room
-    if named.get("qv", given.get(16)) is not None:  # values are keys, too
+    if given.get("qv") is not None:  # values are keys, too
         head_dim += v_cache.shape[3]
     return _forward(math.prod(queries) * heads * keys, head_dim, v_cache.shape[3])
 
@@ -100,9 +58,10 @@ def _backward(scores: int, head_dim: int, head_dim_v: int) -> int:
     return 2 * scores * (3 * head_dim + 2 * head_dim_v)
 
 
-def _product(a: Any, b: Any, *_: Any, **__: Any) -> int:
+def _product(a: Any, **given: Any) -> int:
     """Of rows in groups too: each is multiplied by one matrix."""
-    return 2 * a.shape[0] * a.shape[1] * b.shape[-1]
+    other = given["dout" if "dout" in given else "b"]
+    return 2 * a.shape[0] * a.shape[1] * other.shape[-1]
 
 
 FORMULAS: dict[str, Callable[..., int]] = {
@@ -122,13 +81,23 @@ FORMULAS: dict[str, Callable[..., int]] = {
 }
 
 
+def _named(operator: Any, formula: Callable[..., int]) -> Callable[..., int]:
+    """``formula``, of arguments by their names, as torch calls it: in the operator's order."""
+    names = [one.name for one in operator.default._schema.arguments]
+
+    def count(*arguments: Any, **named: Any) -> int:
+        return formula(**dict(zip(names, arguments, strict=False)), **named)
+
+    return count
+
+
 def register() -> None:
     """Tells torch of the formulas. A counter copies those it finds when it is made: one at work
     gets ours now."""
     for name, formula in FORMULAS.items():
         operator = getattr(torch.ops.warpwatch, name)
         if operator not in flop_counter.flop_registry:
-            flop_counter.register_flop_formula(operator, get_raw=True)(formula)
+            flop_counter.register_flop_formula(operator, get_raw=True)(_named(operator, formula))
     ours = {getattr(torch.ops.warpwatch, name) for name in FORMULAS}
     for i in range(torch._C._len_torch_dispatch_stack()):
         counter = getattr(torch._C._get_dispatch_stack_at(i), "counter", None)

@@ -14,7 +14,9 @@ from benchmarks.workloads.attention import AttentionWorkload
 from benchmarks.workloads.attention_backward import BackwardWorkload
 from examples import memory_table
 from kernels.attention.common.options import Options
+from kernels.attention.common.problem import Given
 from kernels.attention.dispatch import backward as gradients
+from tests.problems import problem_of
 from warpwatch.config import targets
 from warpwatch.instruments.compiled.record.call import record
 
@@ -95,9 +97,8 @@ def by_autograd(target: str, length: int, exact: bool) -> int:
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor) -> Any:
         out, lse = kernels.flash_attention(q, k, v, return_lse=True)
-        asked: dict[str, Any] = {"causal": False, "causal_offset": 0, "left_offset": None}
-        asked["options"] = Options(exact_gradients=exact)
-        return out, gradients.launch(dout, None, q, k, v, out, lse, scale=0.1, **asked)
+        problem = problem_of(q, k, v, scale=0.1, options=Options(exact_gradients=exact))
+        return out, gradients.launch(problem, Given(dout, None, out, lse))
 
     recording = record(lambda: found.append(memory_table.peak(call, *given)), targets.get(target))
     assert not recording.failures

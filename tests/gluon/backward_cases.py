@@ -158,9 +158,11 @@ def launch(case: Case, seed: int = 0, given: Any = None, made: Any = None) -> li
     """Gradients by the kernels, in one of their orders; what they leave unwritten is NaN. ``given``
     as ``Case.tensors``, ``made`` as ``formula`` gives them."""
     from kernels.attention.common.packed import sequences as packing
+    from kernels.attention.common.problem import Given
     from kernels.attention.hopper.backward import launch as launches
     from kernels.attention.hopper.backward.wide import launch as wide
     from tests.gluon.interpreter import hopper_on_the_cpu
+    from tests.problems import problem_of
 
     given, made = given or case.tensors(), made or formula(case, "float32")
     kind = getattr(torch, case.dtype)
@@ -183,16 +185,16 @@ def launch(case: Case, seed: int = 0, given: Any = None, made: Any = None) -> li
     if case.stages:
         two = case.of != ONE
         config = launches.HopperBackwardConfig(case.columns, two, case.block_m, case.stages)
-    tensors = launches.Tensors(dout, dlse, q, k, v, out, lse, *gradients)
-    options: dict[str, Any] = {"scale": case.softmax_scale, "packed": packed, **case.mask}
+    problem = problem_of(q, k, v, scale=case.softmax_scale, packed=packed, **case.mask)
+    given = Given(dout, dlse, out, lse)
 
     def together(heads: int, a_head: int, *, causal: bool) -> int:
         return min(case.together, heads) if causal else 1
 
     chunks = patch.object(wide, "heads_together", together) if case.together else nullcontext()
     with hopper_on_the_cpu(case.multiprocessors, seed) as told, chunks:
-        assert launches.supported(q, k, v, dout, **options), f"not supported: {case}"
-        launches.launch(tensors, config=config, **options)
+        assert launches.supported(problem, dout), f"not supported: {case}"
+        launches.launch(problem, given, tuple(gradients), config=config)
     assert told.kernels == KERNELS[case.of], told.kernels
     return gradients
 

@@ -148,6 +148,7 @@ def outputs(case: Case, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, 
     """(out, log-sum-exp) in memory of NaN."""
     import kernels
     from kernels.attention.hopper.forward import launch as hopper
+    from tests.problems import problem_of
 
     config = hopper.HopperConfig(**case.config) if case.config else None
     packed = case.packed()
@@ -162,11 +163,12 @@ def outputs(case: Case, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, 
         heads = (case.H, len(q)) if packed else (case.B, case.H, case.S)
         out, lse = torch.full(q.shape, NAN, dtype=q.dtype), torch.full(heads, NAN)
         causal, last, first = case.limits(*((0, 0) if packed else (case.S, case.KV)))
-        given = [packed.spread(x) for x in (q, k, v, out)] if packed else [q, k, v, out]
-        hopper.launch(
-            *given, lse, causal=causal, causal_offset=last, left_offset=first,
-            scale=case.scale or case.D**-0.5, packed=packed, config=config,
+        *inputs, into = [packed.spread(x) for x in (q, k, v, out)] if packed else [q, k, v, out]
+        problem = problem_of(
+            *inputs, causal=causal, causal_offset=last, left_offset=first,
+            scale=case.scale or case.D**-0.5, packed=packed,
         )  # fmt: skip
+        hopper.launch(problem, into, lse, config=config)
     return out, lse
 
 

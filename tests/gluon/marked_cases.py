@@ -110,8 +110,10 @@ def run(case: Case) -> float:
     """The largest error by its bar; infinite where a row without a mark is not as it was."""
     from kernels.attention.common.options import Options
     from kernels.attention.common.packed.sequences import Packed
+    from kernels.attention.common.problem import Given
     from kernels.attention.dispatch import backward as gradients
     from tests.gluon.interpreter import hopper_on_the_cpu
+    from tests.problems import problem_of
 
     sequences = drawn(case)
     tensors: dict[str, Any] = {
@@ -134,14 +136,12 @@ def run(case: Case) -> float:
     offset = 0 if case.packed else case.k[0] - case.q[0]
     left = None if case.window is None else offset - case.window
     masks: dict[str, Any] = {"causal": case.causal, "causal_offset": offset, "left_offset": left}
+    inputs = (tensors[name] for name in ("q", "k", "v"))
+    given = (tensors[name] for name in ("dout", "dlse", "out", "lse"))
+    options = Options(exact_gradients=True)
+    problem = problem_of(*inputs, scale=case.D**-0.5, packed=packed, options=options, **masks)
     with hopper_on_the_cpu(case.multiprocessors, case.order) as told:
-        found = gradients.corrected(
-            *tensors.values(),
-            scale=case.D**-0.5,
-            packed=packed,
-            options=Options(exact_gradients=True),
-            **masks,
-        )
+        found = gradients.corrected(problem, Given(*given))
     assert told.kernels == [KERNEL], told.kernels
     assert found is not None
     worst, first = 0.0, MARGIN

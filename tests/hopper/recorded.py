@@ -10,8 +10,10 @@ import torch
 from kernels import flash_attention, flash_attention_backward, flash_attention_varlen, matmul
 from kernels.attention.common.options import Options
 from kernels.attention.common.packed.sequences import Packed
+from kernels.attention.common.problem import Given
 from kernels.attention.dispatch import backward as gradients
 from kernels.attention.operators.varlen import flash_attention_varlen_backward_op
+from tests.problems import problem_of
 from tools.kernels import sanitizer_log
 from warpwatch.config import targets
 from warpwatch.instruments.compiled.formats.recording import Kernel, Recording
@@ -238,9 +240,9 @@ def corrected(
             sequences = Packed(cu, cu, 1024, 1024)
             q, out, dout, k, v = (sequences.spread(one[0]) for one in (q, out, dout, k, v))
         masks = {"causal": causal, "causal_offset": 0, "left_offset": left_offset}
-        given = (dout, lse if dlse else None, q, k, v, out, lse)
         options = Options(exact_gradients=True)
-        gradients.corrected(*given, scale=0.1, packed=sequences, options=options, **masks)
+        problem = problem_of(q, k, v, scale=0.1, packed=sequences, options=options, **masks)
+        gradients.corrected(problem, Given(dout, lse if dlse else None, out, lse))
 
     return record(call, SM_90)
 

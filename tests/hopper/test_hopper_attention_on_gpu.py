@@ -11,6 +11,7 @@ from benchmarks.workloads.formula import plain_attention
 from kernels.attention.common.numerics import fp8_scales
 from tests.hopper.twins import PACKED, between_nan, packed_of, relative
 from tests.kernels.interpreted import measure
+from tests.problems import problem_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("on_hopper")]
 
@@ -48,7 +49,7 @@ def test_attention_agrees_with_its_twin(
     for launch in (hopper.launch, forward.launch):
         out = torch.full_like(q, math.nan)
         lse = torch.full((B, H, S), math.nan, device="cuda")
-        launch(q, k, v, out, lse, **options)
+        launch(problem_of(q, k, v, **options), out, lse)
         results.append((out, lse))
     (found, found_lse), (twin, twin_lse) = results
     assert relative(found, twin) < 4e-3
@@ -84,11 +85,10 @@ def test_windows_agree_with_their_twin(
         tensors = [q, k, v, out]
         if packed:
             tensors = [x.flatten(0, 1).unsqueeze(0).expand(B, -1, -1, -1) for x in tensors]
-        launch(*tensors, lse, **given, **offsets)
+        problem = problem_of(*tensors[:3], **given, **offsets)
+        launch(problem, tensors[3], lse)
         results.append((out, lse))
-    assert hopper.supported(
-        *tensors[:3], given["scale"], given.get("packed"), causal=True, **offsets
-    )
+    assert hopper.supported(problem)
     (found, found_lse), (twin, twin_lse) = results
     assert relative(found, twin) < 4e-3
     torch.testing.assert_close(found_lse, twin_lse, atol=1e-4, rtol=1e-4)
@@ -122,12 +122,13 @@ def test_packed_attention_agrees_with_its_twin(
     packed = packed_of(lengths_q, lengths_k, longest)
     inputs = [packed.spread(x) for x in (q, k, v)]
     options = {"causal": causal, "causal_offset": 0, "scale": head_dim**-0.5, "packed": packed}
-    assert hopper.supported(*inputs, options["scale"], packed)
+    problem = problem_of(*inputs, **options)
+    assert hopper.supported(problem)
     results = []
     for launch in (hopper.launch, hopper.launch, forward.launch):
         out = torch.full_like(q, math.nan)
         lse = torch.full((H, len(q)), math.nan, device="cuda")
-        launch(*inputs, packed.spread(out), lse, **options)
+        launch(problem, packed.spread(out), lse)
         for one in (out, lse.T):
             assert one[:7].isnan().all()
             assert one[-7:].isnan().all()
@@ -163,17 +164,14 @@ def test_fp8_attention_agrees_with_its_twin(head_dim: int, causal: bool) -> None
     q = torch.randn((B, S, H, head_dim), device="cuda").to(kind)
     k, v = (torch.randn((B, K, KV, head_dim), device="cuda").to(kind) for _ in range(2))
     scales = fp8_scales.Scales(*(torch.rand(n, device="cuda") + 0.5 for n in (H, KV, KV)))
-    options = {"scales": scales, "causal": causal, "causal_offset": K - S, "scale": head_dim**-0.5}
-    assert hopper_fp8.supported(q, k, v, options["scale"])
+    options = {"causal": causal, "causal_offset": K - S, "scale": head_dim**-0.5}
+    problem = problem_of(q, k, v, **options)
+    assert hopper_fp8.supported(problem)
     results = []
-    for launch, given in (
-        (hopper_fp8.launch, {}),
-        (hopper_fp8.launch, {}),
-        (fp8.launch, {"left_offset": None}),
-    ):
+    for launch in (hopper_fp8.launch, hopper_fp8.launch, fp8.launch):
         out = torch.full(q.shape, math.nan, dtype=torch.bfloat16, device="cuda")
         lse = torch.full((B, H, S), math.nan, device="cuda")
-        launch(q, k, v, out, lse, **options, **given)
+        launch(problem, out, lse, scales)
         results.append((out, lse))
     (found, found_lse), (again, again_lse), (twin, twin_lse) = results
     assert torch.equal(found, again)
@@ -207,17 +205,13 @@ def test_packed_fp8_attention_agrees_with_its_twin(
         by_sequence, *(torch.rand(KV, device="cuda") + 0.5 for _ in range(2))
     )
     scale = head_dim**-0.5
-    assert hopper_fp8.supported(*inputs, scale, packed)
+    problem = problem_of(*inputs, causal=causal, scale=scale, packed=packed)
+    assert hopper_fp8.supported(problem)
     results = []
-    for launch, given in (
-        (hopper_fp8.launch, {}),
-        (hopper_fp8.launch, {}),
-        (fp8.launch, {"left_offset": None}),
-    ):
+    for launch in (hopper_fp8.launch, hopper_fp8.launch, fp8.launch):
         out = torch.full(q.shape, math.nan, dtype=torch.bfloat16, device="cuda")
         lse = torch.full((H, len(q)), math.nan, device="cuda")
-        options = {"scales": scales, "causal": causal, "causal_offset": 0, "scale": scale}
-        launch(*inputs, packed.spread(out), lse, packed=packed, **options, **given)
+        launch(problem, packed.spread(out), lse, scales)
         for one in (out, lse.T):
             assert one[:7].isnan().all()
             assert one[-7:].isnan().all()
@@ -237,10 +231,8 @@ def test_packed_fp8_attention_agrees_with_its_twin(
         own = [one.clone() for one in own]
         out = torch.full(own[0].shape, math.nan, dtype=torch.bfloat16, device="cuda")
         lse = torch.full((1, H, S), math.nan, device="cuda")
-        hopper_fp8.launch(
-            *own, out, lse, scales=scales.of(slice(i, i + 1)), causal=causal,
-            causal_offset=K - S, scale=scale, config=config,
-        )  # fmt: skip
+        single = problem_of(*own, causal=causal, causal_offset=K - S, scale=scale)
+        hopper_fp8.launch(single, out, lse, scales.of(slice(i, i + 1)), config)
         assert torch.equal(out[0], found[end_q - 7 - S : end_q - 7])
         assert torch.equal(lse[0], found_lse[:, end_q - 7 - S : end_q - 7])
 

@@ -14,6 +14,7 @@ from tests.hopper.recorded import (
     SM_90,
     backward,
 )
+from tests.problems import problem_of
 
 
 @pytest.mark.sampled
@@ -67,9 +68,9 @@ def test_portable_backward_serves_short_sequences_of_many_programs(
 
     q = torch.empty((batch, length, 8, head_dim), dtype=torch.bfloat16, device="meta")
     k = torch.empty((batch, length, kv_heads, head_dim), dtype=torch.bfloat16, device="meta")
-    seen = exactness.keys_seen(length, causal, 0, None, length)
     with driver.active(SM_90):
-        assert hopper_backward_launch.faster(q, k, seen) is not portable
+        faster = hopper_backward_launch.faster(problem_of(q, k, k, causal=causal))
+    assert faster is not portable
 
 
 @pytest.mark.parametrize(
@@ -140,8 +141,8 @@ def test_portable_backward_serves_narrow_windows_up_to_head_dim_64(
 
     q = torch.empty((1, 8192, 32, head_dim), dtype=torch.bfloat16, device="meta")
     k = torch.empty((1, 8192, kv_heads, head_dim), dtype=torch.bfloat16, device="meta")
-    found = hopper_backward_launch.faster(q, k, window + 1, windowed=True)
-    assert found is not portable
+    problem = problem_of(q, k, k, causal=True, left_offset=-window)
+    assert hopper_backward_launch.faster(problem) is not portable
 
 
 @pytest.mark.parametrize(
@@ -168,9 +169,9 @@ def test_portable_backward_serves_packed_sequences_that_are_short(
     q = torch.empty((batch, 16384, 16, 128), dtype=torch.bfloat16, device="meta")
     cu = torch.empty(batch + 1, dtype=torch.int32, device="meta")
     packed = Packed(cu, cu, longest, longest)
-    seen = exactness.keys_seen(longest, causal, 0, None, longest)
     with driver.active(SM_90):
-        faster = hopper_backward_launch.faster(q, q, seen, packed=packed)
+        problem = problem_of(q, q, q, causal=causal, packed=packed)
+        faster = hopper_backward_launch.faster(problem)
     assert faster is not portable
 
 
@@ -196,9 +197,8 @@ def test_gradients_of_packed_sequences_that_hopper_takes(
     q = packed.spread(torch.empty((4096, 2, head_dim), dtype=dtype))
     left = None if window is None else -window
     with driver.active(SM_90):
-        assert taken is hopper_backward_launch.supported(
-            q, q, q, q, 1.0, causal=True, causal_offset=0, left_offset=left, packed=packed
-        )
+        problem = problem_of(q, q, q, causal=True, left_offset=left, packed=packed)
+        assert taken is hopper_backward_launch.supported(problem, q)
 
 
 @pytest.mark.parametrize(
@@ -225,9 +225,8 @@ def test_packed_gradients_have_no_workspace_many_times_the_size_of_the_queries(
     packed = Packed(cu, cu, 8192, 8192)
     q = packed.spread(torch.empty((tokens, 32, head_dim), dtype=torch.bfloat16))
     with driver.active(SM_90):
-        assert taken is hopper_backward_launch.supported(
-            q, q, q, q, 1.0, causal=True, causal_offset=0, left_offset=None, packed=packed
-        )
+        problem = problem_of(q, q, q, causal=True, packed=packed)
+        assert taken is hopper_backward_launch.supported(problem, q)
 
 
 def test_gradients_ask_which_kernels_are_faster() -> None:

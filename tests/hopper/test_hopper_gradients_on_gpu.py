@@ -9,8 +9,10 @@ import torch
 
 from benchmarks.workloads.formula import plain_attention
 from kernels.attention.common.numerics import exactness
+from kernels.attention.common.problem import Given
 from tests.hopper.twins import PACKED, between_nan, packed_of, relative
 from tests.kernels.interpreted import Errors, judge, measure, numbers
+from tests.problems import problem_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("on_hopper")]
 
@@ -70,7 +72,6 @@ def test_attention_backward_agrees_with_its_twin(
 ) -> None:
     """Sums in fixed point too: outliers leave the other numbers fewer of their bits."""
     from kernels.attention.hopper.backward import launch as hopper_backward_launch
-    from kernels.attention.hopper.backward.row_stats import Tensors
     from kernels.attention.portable.backward import launch as backward
     from kernels.attention.portable.forward import kernel as forward
 
@@ -90,14 +91,14 @@ def test_attention_backward_agrees_with_its_twin(
     dlse = torch.randn((B, H, S), device="cuda")
     options = {"causal": causal, "causal_offset": K - S, "scale": head_dim**-0.5}
     out, lse = torch.empty_like(q), torch.empty((B, H, S), device="cuda")
-    forward.launch(q, k, v, out, lse, left_offset=None, **options)
-    twins = backward.launch(dout, dlse, q, k, v, out, lse, left_offset=None, **options)
+    problem, given = problem_of(q, k, v, **options), Given(dout, dlse, out, lse)
+    forward.launch(problem, out, lse)
+    twins = backward.gradients(problem, given)
     runs = []
     for _ in range(3):
         made = [torch.full(x.shape, math.nan, dtype=kind, device="cuda") for x in (q, k, v)]
-        assert hopper_backward_launch.supported(q, k, v, dout, options["scale"])
-        tensors = Tensors(dout, dlse, q, k, v, out, lse, *made)
-        hopper_backward_launch.launch(tensors, **options)
+        assert hopper_backward_launch.supported(problem, dout)
+        hopper_backward_launch.launch(problem, given, tuple(made))
         runs.append(made)
     plain, truth = (
         gradients([q, k, v], dout, dlse, dtype, causal)
@@ -147,7 +148,6 @@ def test_gradients_of_windows_agree_with_their_twin(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from kernels.attention.hopper.backward import launch as hopper_backward_launch
-    from kernels.attention.hopper.backward.row_stats import Tensors
     from kernels.attention.portable.backward import launch as backward
     from kernels.attention.portable.forward import kernel as forward
 
@@ -159,13 +159,14 @@ def test_gradients_of_windows_agree_with_their_twin(
     mask = {"causal": True, "causal_offset": K - S + window[1], "left_offset": K - S - window[0]}
     options = {"scale": head_dim**-0.5, **mask}
     out, lse = torch.empty_like(q), torch.empty((B, H, S), device="cuda")
-    forward.launch(q, k, v, out, lse, **options)
-    twins = backward.launch(dout, dlse, q, k, v, out, lse, **options)
-    assert hopper_backward_launch.supported(q, k, v, dout, **options)
+    problem, given = problem_of(q, k, v, **options), Given(dout, dlse, out, lse)
+    forward.launch(problem, out, lse)
+    twins = backward.gradients(problem, given)
+    assert hopper_backward_launch.supported(problem, dout)
     runs = []
     for _ in range(2):
         made = [torch.full(x.shape, math.nan, dtype=kind, device="cuda") for x in (q, k, v)]
-        hopper_backward_launch.launch(Tensors(dout, dlse, q, k, v, out, lse, *made), **options)
+        hopper_backward_launch.launch(problem, given, tuple(made))
         runs.append(made)
     plain, truth = (
         gradients([q, k, v], dout, dlse, dtype, True, window=window)
@@ -194,7 +195,6 @@ def test_gradients_of_packed_sequences_agree_with_their_twin(
 ) -> None:
     """Between rows of NaN, which belong to no sequence."""
     from kernels.attention.hopper.backward import launch as hopper_backward_launch
-    from kernels.attention.hopper.backward.row_stats import Tensors
     from kernels.attention.portable.backward import launch as backward
     from kernels.attention.portable.forward import kernel as forward
 
@@ -205,15 +205,16 @@ def test_gradients_of_packed_sequences_agree_with_their_twin(
     inputs = [packed.spread(x) for x in (q, k, v)]
     options = {"causal": causal, "causal_offset": 0, "scale": head_dim**-0.5, "packed": packed}
     out, lse = torch.empty_like(q), torch.full((H, len(q)), math.nan, device="cuda")
-    forward.launch(*inputs, packed.spread(out), lse, left_offset=None, **options)
+    problem = problem_of(*inputs, **options)
+    forward.launch(problem, packed.spread(out), lse)
     dlse = torch.where(lse == -math.inf, 0.0, torch.randn_like(lse))
-    done = (packed.spread(dout), dlse, *inputs, packed.spread(out), lse)
-    twins = backward.launch(*done, left_offset=None, **options)
-    assert hopper_backward_launch.supported(*inputs, done[0], options["scale"], packed=packed)
+    given = Given(packed.spread(dout), dlse, packed.spread(out), lse)
+    twins = backward.gradients(problem, given)
+    assert hopper_backward_launch.supported(problem, given.dout)
     runs = []
     for _ in range(3):
         made = [torch.full_like(x, math.nan) for x in (q, k, v)]
-        hopper_backward_launch.launch(Tensors(*done, *made), **options)
+        hopper_backward_launch.launch(problem, given, tuple(made))
         runs.append(made)
     plain: list[list[torch.Tensor]] = [[], [], []]
     truth: list[list[torch.Tensor]] = [[], [], []]
@@ -261,9 +262,10 @@ def errors_beside_longer_ones(
     inputs = [packed.spread(x) for x in (q, k, v)]
     options = {"causal": causal, "causal_offset": 0, "scale": head_dim**-0.5, "packed": packed}
     out, lse = torch.empty_like(q), torch.full((H, len(q)), math.nan, device="cuda")
-    forward.launch(*inputs, packed.spread(out), lse, left_offset=None, **options)
-    done = (packed.spread(dout), None, *inputs, packed.spread(out), lse)
-    first, *again = (passes.launch(*done, left_offset=None, **options) for _ in range(3))
+    problem = problem_of(*inputs, **options)
+    forward.launch(problem, packed.spread(out), lse)
+    given = Given(packed.spread(dout), None, packed.spread(out), lse)
+    first, *again = (passes.launch(problem, given) for _ in range(3))
     for others in again:
         assert all(torch.equal(a[7:], b[7:]) for a, b in zip(first, others, strict=True))
     assert not any(one[-7:].any() for one in first)
@@ -344,7 +346,6 @@ def test_gradients_of_small_scores_are_as_good(
     """The formula rounds scores to 16 bits, which small ones hardly notice: its errors, else the
     larger, are those of dp, of the product and of the result, and a rounding more shows."""
     from kernels.attention.hopper.backward import launch as hopper_backward_launch
-    from kernels.attention.hopper.backward.row_stats import Tensors
     from kernels.attention.portable.forward import kernel as forward
 
     monkeypatch.setattr(hopper_backward_launch, "SHORT", short)
@@ -354,9 +355,10 @@ def test_gradients_of_small_scores_are_as_good(
     dlse = torch.randn((B, H, S), device="cuda")
     options = {"causal": causal, "causal_offset": K - S, "scale": 0.01}
     out, lse = torch.empty_like(q), torch.empty((B, H, S), device="cuda")
-    forward.launch(q, k, v, out, lse, left_offset=None, **options)
+    problem = problem_of(q, k, v, **options)
+    forward.launch(problem, out, lse)
     made = [torch.full(x.shape, math.nan, dtype=kind, device="cuda") for x in (q, k, v)]
-    hopper_backward_launch.launch(Tensors(dout, dlse, q, k, v, out, lse, *made), **options)
+    hopper_backward_launch.launch(problem, Given(dout, dlse, out, lse), tuple(made))
     plain, truth = (
         gradients([q, k, v], dout, dlse, dtype, causal, options["scale"])
         for dtype in (str(kind).removeprefix("torch."), "float64")
@@ -380,8 +382,9 @@ def test_nan_reaches_the_gradients_that_fixed_point_sums(broken: str, head_dim: 
     q, k, v, dout = inputs.values()
     options = {"causal": True, "causal_offset": 0, "scale": head_dim**-0.5}
     out, lse = torch.empty_like(q), torch.empty((1, 2, 300), device="cuda")
-    forward.launch(q, k, v, out, lse, left_offset=None, **options)
-    twins = backward.launch(dout, None, q, k, v, out, lse, left_offset=None, **options)
+    problem = problem_of(q, k, v, **options)
+    forward.launch(problem, out, lse)
+    twins = backward.gradients(problem, Given(dout, None, out, lse))
     found = flash_attention_backward(dout, q, k, v, out, lse, causal=True)
     # A tile's rows that do not see the key, and its keys that a row does not see, may be NaN too:
     # 0 times NaN. Which ones differs from tile to tile.

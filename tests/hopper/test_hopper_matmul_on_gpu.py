@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from kernels.matmul.common.product import Product
 from tests.hopper.twins import relative
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("on_hopper")]
@@ -59,9 +60,10 @@ def test_matmul_agrees_with_its_twin(
     b = stored(layout[1], K, N).to(dtype)
     bias = torch.randn(N, device="cuda").to(dtype)
     found, twin = (torch.full((M, N), math.nan, device="cuda", dtype=dtype) for _ in range(2))
-    assert hopper.supported(a, b, found)
-    hopper.launch(a, b, found, bias, "gelu")
-    portable.launch(a, b, twin, bias, "gelu", False)
+    product = Product(a, b, found, bias, "gelu")
+    assert hopper.supported(product)
+    hopper.launch(product)
+    portable.launch(replace(product, out=twin), False)
     exact = torch.nn.functional.gelu(a.double() @ b.double() + bias.double())
     assert relative(found, exact) <= 1.05 * relative(twin, exact) + 1e-5
 
@@ -84,9 +86,9 @@ def test_a_tile_written_by_halves_has_the_bits_of_a_whole_one(
     bias = torch.randn(N, device="cuda").bfloat16()
     found, whole = (torch.full((M, N), math.nan, device="cuda").bfloat16() for _ in range(2))
     at_once = replace(hopper_choice.WIDE_ONCE, halves=False)
-    hopper.launch(a, b, whole, bias, activation, config=at_once)
+    hopper.launch(Product(a, b, whole, bias, activation), at_once)
     for _ in range(3):
-        hopper.launch(a, b, found, bias, activation, config=hopper_choice.WIDE_ONCE)
+        hopper.launch(Product(a, b, found, bias, activation), hopper_choice.WIDE_ONCE)
         assert torch.equal(found, whole)
 
 
@@ -108,10 +110,11 @@ def test_a_residual_is_added_as_its_twin_adds_it(
     found, twin = (torch.full((M, N), math.nan, device="cuda").bfloat16() for _ in range(2))
     exact = a.double() @ b.double() + bias.double()
     exact = (exact if activation is None else torch.nn.functional.gelu(exact)) + residual.double()
-    portable.launch(a, b, twin, bias, activation, False, residual)
+    portable.launch(Product(a, b, twin, bias, activation, residual), False)
     found = residual if in_place else found
-    assert hopper.supported(a, b, found, residual)
-    hopper.launch(a, b, found, bias, activation, residual)
+    product = Product(a, b, found, bias, activation, residual)
+    assert hopper.supported(product)
+    hopper.launch(product)
     assert relative(found, exact) <= 1.05 * relative(twin, exact) + 1e-5
 
 
@@ -129,9 +132,10 @@ def test_tf32_agrees_with_its_twin(shape: tuple[int, int, int], layout: str) -> 
     a, b = stored(layout[0], M, K), stored(layout[1], K, N)
     bias = torch.randn(N, device="cuda")
     found, twin = (torch.full((M, N), math.nan, device="cuda") for _ in range(2))
-    assert hopper_tf32.supported(a, b, found)
-    hopper_tf32.launch(a, b, found, bias, "gelu")
-    portable.launch(a, b, twin, bias, "gelu", True)
+    product = Product(a, b, found, bias, "gelu")
+    assert hopper_tf32.supported(product)
+    hopper_tf32.launch(product)
+    portable.launch(replace(product, out=twin), True)
     exact = torch.nn.functional.gelu(a.double() @ b.double() + bias.double())
     assert relative(found, exact) <= 1.05 * relative(twin, exact) + 1e-6
 
@@ -173,7 +177,8 @@ def test_fp8_agrees_with_its_twin(
     scales = fp8_interface._scale_of_a(a, a_scale), fp8_interface._scale_of_b(b, b_scale)
     bias = torch.randn(N, device="cuda").to(kind)
     twin = torch.full((M, N), math.nan, device="cuda", dtype=kind)
-    fp8.launch(a, b, twin, *scales, bias, "gelu", None)
+    product = Product(a, b, twin, bias, "gelu", None, *scales)
+    fp8.launch(product)
     left, right = a.double(), b.double()
     if scaled == "blocks":
         a_scale = a_scale.repeat_interleave(128, 1)[:, :K]
@@ -185,5 +190,5 @@ def test_fp8_agrees_with_its_twin(
     once = (*hopper_fp8.FEW, hopper_fp8.FEW_TWICE, hopper_fp8.SQUARE, hopper_fp8.OBLONG)
     for config in (*several, *once, hopper_fp8.LARGE):
         found = torch.full((M, N), math.nan, device="cuda", dtype=kind)
-        hopper_fp8.launch(a, b, found, *scales, bias, "gelu", config)
+        hopper_fp8.launch(replace(product, out=found), config)
         assert relative(found, exact) <= 1.05 * relative(twin, exact) + 1e-6

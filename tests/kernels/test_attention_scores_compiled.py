@@ -88,15 +88,16 @@ class Everything(AttentionWorkload):
         import torch
 
         from kernels.attention.common.options import Options, checked
+        from kernels.attention.common.problem import Given, Mask, Problem
         from kernels.attention.dispatch import backward as gradients
 
         out, lse = torch.empty_like(q), q.new_empty(self.B, self.H, self.S, dtype=torch.float32)
         given = {{"alibi_slopes": "slopes", "dropout_p": "dropout"}.get(name, name): value}
         scores = (self.B, self.H, self.S, self.keys)
         options = Options(*checked(q, scores, **given, exact_gradients=False))
-        mask: dict[str, Any] = {"causal": self.causal, "causal_offset": self.keys - self.S}
-        mask |= {"left_offset": None, "scale": self.D**-0.5, "options": options}
-        return gradients.launch(out, None, q.detach(), k, v, out, lse, **mask)
+        mask = Mask(self.causal, self.keys - self.S, None)
+        problem = Problem(q.detach(), k, v, mask, self.D**-0.5, None, options)
+        return gradients.launch(problem, Given(out, None, out, lse))
 
 
 def launched(measured: Any) -> tuple[list[Any], list[Any]]:

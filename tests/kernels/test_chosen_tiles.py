@@ -9,7 +9,7 @@ import torch
 
 from kernels.attention.common.options import Options
 from kernels.attention.common.program_order import MOST_TOGETHER, taken, together
-from kernels.attention.portable.tuning.choose import choose_backward, choose_forward
+from kernels.attention.portable.tuning.choose import Asked, choose_backward, choose_forward
 from kernels.attention.portable.tuning.plain import (
     BACKWARD,
     GROUPED_KV,
@@ -32,10 +32,10 @@ SM_90 = Target("sm_90", "cuda", 90)
 
 def test_a_narrow_window_and_packed_sequences_take_smaller_tiles() -> None:
     for kind in (torch.float16, torch.bfloat16):
-        wide = choose_forward(SM_90, 64, kind, plain=False)
-        narrow = choose_forward(SM_90, 64, kind, plain=False, narrow=True)
+        wide = choose_forward(SM_90, 64, kind, Asked(windowed=True))
+        narrow = choose_forward(SM_90, 64, kind, Asked(windowed=True, narrow=True))
         assert (wide.block_n, narrow.block_n) == (128, 64)
-        gradients = choose_backward(SM_90, 128, kind, narrow=True)
+        gradients = choose_backward(SM_90, 128, kind, Asked(narrow=True))
         assert (gradients.q.block_m, gradients.q.num_warps) == (64, 4)
     # A window of 1024 counts: a row sees itself besides.
     assert NARROW == 1024 + 1
@@ -44,10 +44,10 @@ def test_a_narrow_window_and_packed_sequences_take_smaller_tiles() -> None:
 @pytest.mark.parametrize("head_dim", [64, 128])
 def test_heads_that_share_keys_are_walked_in_one_loop(head_dim: int) -> None:
     plain, packed = (
-        choose_backward(SM_90, head_dim, torch.bfloat16, grouped=True, packed=packed).kv
+        choose_backward(SM_90, head_dim, torch.bfloat16, Asked(grouped=True, packed=packed)).kv
         for packed in (False, True)
     )
-    alone = choose_backward(SM_90, head_dim, torch.bfloat16).kv
+    alone = choose_backward(SM_90, head_dim, torch.bfloat16, Asked()).kv
     assert plain == GROUPED_KV["sm_90"][head_dim]
     assert packed == PACKED_KV["sm_90"][head_dim]
     assert plain.flat and packed.flat and not alone.flat
@@ -55,7 +55,7 @@ def test_heads_that_share_keys_are_walked_in_one_loop(head_dim: int) -> None:
 
 def test_gradients_of_one_option_take_tiles_of_their_own_where_these_were_compiled() -> None:
     def chosen(**asked: Any) -> Any:
-        return choose_backward(SM_90, 128, torch.bfloat16, scored=True, **asked)
+        return choose_backward(SM_90, 128, torch.bfloat16, Asked(scored=True, **asked))
 
     for kind, rows in ALONE_BACKWARD.items():
         assert chosen(alone=kind) == rows["sm_90"][128]
@@ -94,41 +94,42 @@ def test_gradients_of_a_bias_take_small_tiles_where_loads_of_16_bytes_do_not_fet
 def test_on_sm_80_an_uneven_bias_takes_tiles_of_its_own_beside_other_options_too() -> None:
     for D in (64, 128):
         even, uneven, crowded = (
-            choose_forward(SM_80, D, torch.bfloat16, scored=True, uneven=uneven, crowded=crowded)
-            for uneven, crowded in ((None, False), ("short", False), ("fp32", True))
+            choose_forward(SM_80, D, torch.bfloat16, Asked(scored=True, **asked))
+            for asked in ({}, {"uneven": "short"}, {"uneven": "fp32", "crowded": True})
         )
         assert uneven == UNEVEN_FORWARD["sm_80"][D] != even
         assert uneven.branch and not even.branch
         # Dropout and lists of blocks need more.
         assert crowded == CROWDED_FORWARD["sm_80"][D]
-    keys = choose_backward(SM_80, 64, torch.bfloat16, scored=True, uneven="short", grouped=True).kv
-    assert keys.num_warps == 8
+    shared = Asked(scored=True, uneven="short", grouped=True)
+    assert choose_backward(SM_80, 64, torch.bfloat16, shared).kv.num_warps == 8
 
 
 def test_on_sm_80_heads_that_share_keys_are_walked_in_one_loop() -> None:
     def chosen(D: int, **asked: Any) -> bool:
-        return choose_backward(SM_80, D, torch.bfloat16, grouped=True, **asked).kv.flat
+        return choose_backward(SM_80, D, torch.bfloat16, Asked(grouped=True, **asked)).kv.flat
 
     assert chosen(64) and chosen(64, packed=True) and chosen(64, windowed=True)
     assert chosen(128, windowed=True) and not chosen(128)
     assert not chosen(64, scored=True)
     # Full attention over keys that 16 does not divide.
-    ragged = choose_forward(SM_80, 128, torch.bfloat16, ragged=True)
-    assert ragged.branch and not choose_forward(SM_80, 128, torch.bfloat16).branch
+    ragged = choose_forward(SM_80, 128, torch.bfloat16, Asked(ragged=True))
+    assert ragged.branch and not choose_forward(SM_80, 128, torch.bfloat16, Asked()).branch
 
 
 @pytest.mark.parametrize("D", [64, 128])
 def test_keys_in_rows_of_no_16_bytes_have_tiles_of_their_own_on_sm_80(D: int) -> None:
     def forward(**asked: Any) -> Any:
-        return choose_forward(SM_80, D, torch.bfloat16, describable=False, **asked)
+        return choose_forward(SM_80, D, torch.bfloat16, Asked(describable=False, **asked))
 
-    assert forward() == forward(plain=False) == POINTERS_FORWARD["sm_80"][D]
+    assert forward() == forward(windowed=True) == POINTERS_FORWARD["sm_80"][D]
     # What is asked of scores, and head dims between, take registers that these were not found with.
     assert forward(scored=True) != forward() != forward(other=True)
-    found = choose_backward(SM_80, D, torch.bfloat16, describable=False, grouped=True)
+    shared = Asked(describable=False, grouped=True)
+    found = choose_backward(SM_80, D, torch.bfloat16, shared)
     assert found == POINTERS_BACKWARD["sm_80"][D] != BACKWARD["sm_80"][D]
-    small = choose_forward(SM_80, 256, torch.bfloat16, describable=False)
-    assert small == choose_forward(SM_80, 256, torch.bfloat16)
+    small = choose_forward(SM_80, 256, torch.bfloat16, Asked(describable=False))
+    assert small == choose_forward(SM_80, 256, torch.bfloat16, Asked())
 
 
 @pytest.mark.parametrize("heads", [1, 3, 8, 11, 12, 32])

@@ -12,6 +12,7 @@ from kernels import flash_attention
 from kernels.attention.decode import few_queries
 from tests.kernels.interpreted import Worker
 from tests.kernels.test_attention_forward import BASE, run_flash
+from tests.problems import problem_of
 from warpwatch.config import targets
 from warpwatch.instruments.compiled.record.call import record
 
@@ -109,4 +110,4 @@ def test_where_some_queries_decode(
     monkeypatch.setattr(few_queries.targets, "multiprocessors", lambda: 132)
     q = torch.empty((batch, seqlen_q, 16, head_dim), dtype=torch.float16, device="meta")
     k = torch.empty((batch, keys, 16, head_dim), dtype=torch.float16, device="meta")
-    assert few_queries.supported(q, k, k, 1.0, left) == taken
+    assert few_queries.supported(problem_of(q, k, k, left_offset=left)) == taken

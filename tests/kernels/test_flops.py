@@ -163,15 +163,14 @@ def test_attention_is_counted_as_by_torchs_formulas() -> None:
 
     q, k = torch.empty(2, 4, 20, 16, device="meta"), torch.empty(2, 2, 24, 16, device="meta")
     v = torch.empty(2, 2, 24, 8, device="meta")
-    ours = [one.transpose(1, 2) for one in (q, k, v)]
+    ours = {name: one.transpose(1, 2) for name, one in zip("qkv", (q, k, v), strict=True)}
     aten = torch.ops.aten
     dout = torch.empty(2, 4, 20, 8, device="meta")
     k, v = (one.repeat_interleave(2, 1) for one in (k, v))  # which torch 2.11 asks for
     forward = flop_registry[aten._scaled_dot_product_flash_attention](q, k, v)
     backward = flop_registry[aten._scaled_dot_product_flash_attention_backward](dout, q, k, v)
-    assert flops.FORMULAS["flash_attention"](*ours) == forward
-    formula = flops.FORMULAS["flash_attention_backward"]
-    assert formula(dout, None, dout, None, False, *ours) == backward
+    assert flops.FORMULAS["flash_attention"](**ours) == forward
+    assert flops.FORMULAS["flash_attention_backward"](**ours) == backward
 
 
 def test_every_operator_has_a_formula() -> None:

@@ -11,6 +11,7 @@ from kernels.attention.common.numerics import exactness
 from kernels.runtime import backends
 from tests.kernels import test_matmul, test_matmul_fp8
 from tests.kernels.on_card import portable
+from tests.problems import problem_of
 from tools.kernels import each_path_once
 from warpwatch.config import targets
 from warpwatch.instruments.compiled.record import driver
@@ -50,11 +51,12 @@ def test_every_cut_of_hoppers_attention_is_taken_once() -> None:
         for case in each_path_once.HOPPER:
             q, k, v = case.tensors()
             mask, last, first = limits(case.KV - case.S, case.causal, case.window)
-            options = {"causal": mask, "causal_offset": last, "left_offset": first}
+            limited = {"causal": mask, "causal_offset": last, "left_offset": first}
+            problem = problem_of(q, k, v, scale=q.shape[3] ** -0.5, **limited)
             windowed = first is not None
             if q.shape[3] != v.shape[3]:
                 continue
-            if hopper.supported(q, k, v, q.shape[3] ** -0.5, **options):
+            if hopper.supported(problem):
                 window = last - first if windowed else None
                 given = {"seqlen_k": case.KV, "n_heads": case.B * case.H, "window": window}
                 cut = hopper.choose(case.D, case.S, mask, multiprocessors=132, **given)
@@ -62,7 +64,7 @@ def test_every_cut_of_hoppers_attention_is_taken_once() -> None:
                 if not (mask or windowed):
                     masked.add(case.KV % cut.block_n > 0)
             dout = q.new_empty(q.shape)
-            if hopper_backward_launch.supported(q, k, v, dout, 1.0, **options):
+            if hopper_backward_launch.supported(problem, dout):
                 full = case.KV % hopper_backward_launch.BLOCK_N == 0
                 seen = exactness.keys_seen(case.KV, mask, last, first, case.S)
                 cut = hopper_backward_launch.choose(case.D, seen, windowed=windowed)
@@ -90,7 +92,7 @@ def test_every_cut_of_hoppers_attention_in_fp8_is_taken_once() -> None:
     with driver.active(targets.get("sm_90")):
         for case in each_path_once.HOPPER_LOW_ATTENTION:
             q, k, v = (case.arguments()[name] for name in "qkv")
-            assert hopper_fp8.supported(q, k, v, 1.0), case
+            assert hopper_fp8.supported(problem_of(q, k, v)), case
             taken.add(hopper_fp8.choose(case.D, case.S, case.causal))
     cuts = {
         hopper_fp8.choose(D, S, causal)
@@ -111,7 +113,7 @@ def test_every_cut_of_hoppers_attention_in_fp8_is_taken_by_packed_sequences_too(
             made = case.arguments()
             packed = Packed(*case.ends(), max(case.q), max(case.k))
             q, k, v = (packed.spread(made[name]) for name in "qkv")
-            assert hopper_fp8.supported(q, k, v, 1.0, packed), case
+            assert hopper_fp8.supported(problem_of(q, k, v, packed=packed)), case
             mean = q.shape[1] // len(q)
             taken.add(hopper_fp8.choose(case.D, max(case.q), case.causal, mean))
     cuts = {
@@ -132,12 +134,14 @@ def test_hoppers_packed_sequences_run_hoppers_kernel() -> None:
             q, k, v = (x[None] for x in case.tensors())
             causal, offset, left = limits(0, case.causal, case.window)
             mask = {"causal": causal, "causal_offset": offset, "left_offset": left}
-            assert hopper.supported(q, k, v, 1.0, SimpleNamespace(max_q=max(case.q)), **mask), case
+            packed = SimpleNamespace(max_q=max(case.q), max_k=max(case.k))
+            assert hopper.supported(problem_of(q, k, v, packed=packed, **mask)), case
 
 
 def test_hoppers_products_run_hoppers_kernels() -> None:
     """By strides, too: a case that the copy engine does not take runs the portable kernel."""
     from kernels.matmul.common.fp8_scales import Scale
+    from kernels.matmul.common.product import Product
     from kernels.matmul.hopper import launch as hopper
     from kernels.matmul.hopper.fp8 import launch as hopper_fp8
     from kernels.matmul.hopper.tf32 import launch as hopper_tf32
@@ -146,14 +150,13 @@ def test_hoppers_products_run_hoppers_kernels() -> None:
         for one in each_path_once.HOPPER_PRODUCTS:
             a, b = test_matmul.operands(one)
             tile = hopper_tf32 if one.tf32 else hopper
-            assert tile.supported(a, b, a.new_empty((one.M, one.N))), one
+            assert tile.supported(Product(a, b, a.new_empty((one.M, one.N)))), one
         for low in each_path_once.HOPPER_LOW_PRODUCTS:
             a, b = test_matmul_fp8.operands(low)
-            a_scale, b_scale = (
-                Scale(blocks=kind == "blocks") for kind in (low.a_scale, low.b_scale)
-            )
+            scales = [Scale(blocks=kind == "blocks") for kind in (low.a_scale, low.b_scale)]
             out = a.new_empty((low.M, low.N), dtype=getattr(torch, low.out))
-            assert hopper_fp8.supported(a, b, out, a_scale, b_scale, low.activation), low
+            product = Product(a, b, out, None, low.activation, None, *scales)
+            assert hopper_fp8.supported(product), low
 
 
 def test_every_tile_of_hoppers_matmul_is_taken_once() -> None:

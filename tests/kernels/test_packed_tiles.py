@@ -80,6 +80,7 @@ def listed(case: Case) -> torch.Tensor:
     """(units, what each says) of sequences that begin at row 3."""
     from kernels.attention.common.packed.sequences import Packed
     from kernels.attention.hopper.packed import tiles as packed_tiles
+    from tests.problems import problem_of
 
     cu_q, cu_k = (
         torch.tensor([3, *accumulate(lengths, initial=3)][1:], dtype=torch.int32)
@@ -89,12 +90,10 @@ def listed(case: Case) -> torch.Tensor:
     packed = Packed(cu_q, cu_k, case.longest, max(case.keys), *used)
     blocks = sum(case.q) // case.rows + sum(case.keys) // 64 + 2 * len(case.q)
     places = torch.empty((blocks, 4), dtype=torch.int32) if case.of_keys else None
+    q = packed.spread(torch.empty(sum(case.q), case.heads, 16))
     tiles, room = packed_tiles.listed(
-        packed,
-        sum(case.q),
-        case.heads,
+        problem_of(q, q, q, causal=case.causal, packed=packed),
         case.rows,
-        causal=case.causal,
         pairs=case.pairs,
         by_head=case.by_head,
         spare=4,

@@ -19,6 +19,7 @@ def told(
     first ``used`` count, if there are any."""
     from kernels.attention.common.packed.sequences import Packed
     from kernels.attention.hopper.packed import tiles as packed_tiles
+    from tests.problems import problem_of
 
     cu_k, cu_q = (
         torch.tensor([*accumulate(lengths, initial=PAD)], dtype=torch.int32) for lengths in (k, q)
@@ -28,12 +29,11 @@ def told(
         for lengths, block in ((q, ROWS), (k, KEYS))
     )
     places = torch.full((rows + keys, 4), -7, dtype=torch.int32)
+    packed = Packed(cu_k, cu_q, max(k), max(q), *(torch.tensor(n, dtype=torch.int32) for n in used))
+    tokens = packed.spread(torch.empty(PAD + sum(k) + PAD, 2, 16))
     packed_tiles.listed(
-        Packed(cu_k, cu_q, max(k), max(q), *(torch.tensor(n, dtype=torch.int32) for n in used)),
-        PAD + sum(k) + PAD,
-        2,
+        problem_of(tokens, tokens, tokens, causal=True, packed=packed),
         KEYS,
-        causal=True,
         pairs=False,
         by_head=False,
         spare=0,

@@ -33,14 +33,15 @@ def _drawn(*shape: int, device: str, dtype: torch.dtype = torch.bfloat16) -> tor
 def forward(
     device: str, D: int, S: int, heads: int, causal: bool = False, tails: bool = False
 ) -> Case:
+    from kernels.attention.common.problem import Mask, Problem
     from kernels.attention.hopper.forward import launch as hopper
 
     q, k, v = (_drawn(1, S, heads, D, device=device) for _ in range(3))
     out, lse = torch.empty_like(q), torch.empty((1, heads, S), device=device)
-    options: dict[str, Any] = {"causal": causal, "causal_offset": 0, "scale": D**-0.5}
+    problem, config = Problem(q, k, v, Mask(causal, 0, None), D**-0.5), None
     if tails:
-        options["config"] = hopper.HopperConfig(3, block_n=128, stages=2, skip=True, tails=True)
-    return lambda: hopper.launch(q, k, v, out, lse, **options), [out, lse]
+        config = hopper.HopperConfig(3, block_n=128, stages=2, skip=True, tails=True)
+    return lambda: hopper.launch(problem, out, lse, config=config), [out, lse]
 
 
 def forward_fp8(device: str, D: int, S: int, causal: bool) -> Case:
@@ -103,31 +104,30 @@ def backward(
     two_kernels: bool | None = None,
     window: int | None = None,
 ) -> Case:
+    from kernels.attention.common.problem import Given, Mask, Problem
     from kernels.attention.hopper.backward import launch as hopper_backward_launch
-    from kernels.attention.hopper.backward.row_stats import Tensors
     from kernels.attention.hopper.forward import launch as hopper
+    from kernels.attention.portable.backward.launch import reserved
 
     q, k, v, dout = (_drawn(1, S, 4, D, device=device) for _ in range(4))
     out, lse = torch.empty_like(q), torch.empty((1, 4, S), device=device)
-    options: dict[str, Any] = {"causal": causal, "causal_offset": 0, "scale": D**-0.5}
-    if window is not None:
-        options["left_offset"] = -window
-    hopper.launch(q, k, v, out, lse, **options)
+    mask, config = Mask(causal, 0, None if window is None else -window), None
+    problem = Problem(q, k, v, mask, D**-0.5)
+    hopper.launch(problem, out, lse)
     if two_kernels is not None:
         seen = 0 if two_kernels else S + hopper_backward_launch.SHORT
-        options["config"] = hopper_backward_launch.choose(D, seen)
-    made = [torch.empty_like(one) for one in (q, k, v)]
-    dq, dk, dv = made
-    tensors = Tensors(dout, None, q, k, v, out, lse, dq, dk, dv)
-    return lambda: hopper_backward_launch.launch(tensors, **options), made
+        config = hopper_backward_launch.choose(D, seen)
+    given, made = Given(dout, None, out, lse), reserved(problem)
+    return lambda: hopper_backward_launch.launch(problem, given, made, config=config), [*made]
 
 
 def backward_packed(device: str, D: int, lengths: tuple[int, ...], causal: bool) -> Case:
     """The search for blocks of keys, and the three launches of the gradients."""
     from kernels.attention.common.packed.sequences import Packed
+    from kernels.attention.common.problem import Given, Mask, Problem
     from kernels.attention.hopper.backward import launch as hopper_backward_launch
-    from kernels.attention.hopper.backward.row_stats import Tensors
     from kernels.attention.hopper.forward import launch as hopper
+    from kernels.attention.portable.backward.launch import reserved
 
     ends = torch.tensor((0, *lengths)).cumsum(0)
     tokens = int(ends[-1])
@@ -135,41 +135,41 @@ def backward_packed(device: str, D: int, lengths: tuple[int, ...], causal: bool)
     packed = Packed(ends, ends, max(lengths), max(lengths))
     q, k, v, dout = (_drawn(tokens, 4, D, device=device) for _ in range(4))
     out, lse = torch.empty_like(q), torch.empty((4, tokens), device=device)
-    options: dict[str, Any] = {"causal": causal, "causal_offset": 0, "scale": D**-0.5}
-    options["packed"] = packed
-    made = [torch.empty_like(one) for one in (q, k, v)]
     q, k, v, dout, out = (packed.spread(one) for one in (q, k, v, dout, out))
-    hopper.launch(q, k, v, out, lse, **options)
-    dq, dk, dv = made
-    tensors = Tensors(dout, None, q, k, v, out, lse, dq, dk, dv)
-    return lambda: hopper_backward_launch.launch(tensors, **options), made
+    problem = Problem(q, k, v, Mask(causal, 0, None), D**-0.5, packed)
+    hopper.launch(problem, out, lse)
+    given, made = Given(dout, None, out, lse), reserved(problem)
+    return lambda: hopper_backward_launch.launch(problem, given, made), [*made]
 
 
 def corrected(device: str, D: int, S: int, causal: bool) -> Case:
     """Before the gradients: delta of rows of one heavy weight, which some are."""
+    from kernels.attention.common.problem import Given, Mask, Problem
     from kernels.attention.hopper.backward.heavy_rows import launch as hopper_backward_exact
     from kernels.attention.hopper.forward import launch as hopper
 
     q, v, dout = (_drawn(1, S, 4, D, device=device) for _ in range(3))
     out, lse = torch.empty_like(q), torch.empty((1, 4, S), device=device)
     made = torch.empty_like(lse)
-    options: dict[str, Any] = {"causal": causal, "causal_offset": 0, "scale": D**-0.5}
-    hopper.launch(q, q, v, out, None, rows=lse, **options)
-    given = (dout, None, q, q, v, out, lse, made)
-    return lambda: hopper_backward_exact.launch(*given, left_offset=None, **options), [made]
+    problem = Problem(q, q, v, Mask(causal, 0, None), D**-0.5)
+    hopper.launch(problem, out, None, rows=lse)
+    given = Given(dout, None, out, lse)
+    return lambda: hopper_backward_exact.launch(problem, given, made), [made]
 
 
 def product(
     device: str, M: int, N: int, K: int, residual: bool = False, activation: str | None = None
 ) -> Case:
     """With an activation: and a bias."""
+    from kernels.matmul.common.product import Product
     from kernels.matmul.hopper import launch as hopper
 
     a, b = _drawn(M, K, device=device), _drawn(K, N, device=device)
     out = a.new_empty((M, N))
     added = _drawn(M, N, device=device) if residual else None
     bias = _drawn(N, device=device) if activation else None
-    return lambda: hopper.launch(a, b, out, bias, activation, added), [out]
+    made = Product(a, b, out, bias, activation, added)
+    return lambda: hopper.launch(made), [out]
 
 
 def product_of_few_rows(device: str, M: int, N: int, K: int) -> Case:
@@ -181,14 +181,16 @@ def product_of_few_rows(device: str, M: int, N: int, K: int) -> Case:
 
 
 def product_in_tf32(device: str, size: int) -> Case:
+    from kernels.matmul.common.product import Product
     from kernels.matmul.hopper.tf32 import launch as hopper_tf32
 
     a, b = (_drawn(size, size, device=device, dtype=torch.float32) for _ in range(2))
     out = torch.empty_like(a)
-    return lambda: hopper_tf32.launch(a, b, out, None, None), [out]
+    return lambda: hopper_tf32.launch(Product(a, b, out)), [out]
 
 
 def product_of_fp8(device: str, M: int, N: int, K: int, wide: bool | None) -> Case:
+    from kernels.matmul.common.product import Product
     from kernels.matmul.hopper.fp8 import launch as hopper_fp8
     from kernels.matmul.operators import fp8 as fp8_interface
 
@@ -197,7 +199,8 @@ def product_of_fp8(device: str, M: int, N: int, K: int, wide: bool | None) -> Ca
     scales = fp8_interface._scale_of_a(a, one), fp8_interface._scale_of_b(b.t(), one)
     out = torch.empty((M, N), dtype=torch.bfloat16, device=device)
     config = None if wide is None else hopper_fp8.WIDE if wide else hopper_fp8.NARROW
-    return lambda: hopper_fp8.launch(a, b.t(), out, *scales, None, None, config), [out]
+    made = Product(a, b.t(), out, None, None, None, *scales)
+    return lambda: hopper_fp8.launch(made, config), [out]
 
 
 def product_of_fp8_blocks(device: str, M: int, N: int, K: int) -> Case:

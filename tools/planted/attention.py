@@ -90,9 +90,10 @@ extra_copy = Plant(
     (
         Edit(
             "kernels/attention/operators/dense.py",
-            "    if out.numel():\n        launch(q, k, v, out,",
-            "    q, k, v = q.contiguous(), k.contiguous(), v.contiguous()\n"
-            "    if out.numel():\n        launch(q, k, v, out,",
+            "    if out.numel():\n        launch(problem, out,",
+            "    q, k, v = (one.contiguous() for one in (problem.q, problem.k, problem.v))\n"
+            "    problem = Problem(q, k, v, problem.mask, problem.scale, None, problem.options)\n"
+            "    if out.numel():\n        launch(problem, out,",
         ),
     ),
     "copies of",
@@ -137,9 +138,9 @@ scratch = Plant(
     (
         Edit(
             "kernels/attention/operators/dense.py",
-            "    if out.numel():\n        launch(q, k, v, out,",
-            "    scores = q.new_empty((q.shape[0], q.shape[2], q.shape[1], k.shape[1]))\n"
-            "    if out.numel() and scores.numel():\n        launch(q, k, v, out,",
+            "    if out.numel():\n        launch(problem, out,",
+            "    scores = problem.q.new_empty(problem.scores)\n"
+            "    if out.numel() and scores.numel():\n        launch(problem, out,",
         ),
     ),
     "a scratch tensor",

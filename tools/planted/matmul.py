@@ -71,12 +71,13 @@ second_launch = Plant(
     (
         Edit(
             "kernels/matmul/operators/dense.py",
-            "hopper.launch(a, b, out, bias, activation, **added),\n        ):\n"
-            "            portable.launch(a, b, out, bias, activation, allow_tf32, residual)\n",
-            "hopper.launch(a, b, out, bias, None, **added),\n        ):\n"
-            "            portable.launch(a, b, out, bias, activation, allow_tf32, residual)\n"
-            "        elif activation:\n"
-            "            out.copy_(getattr(torch.nn.functional, activation)(out))\n",
+            "hopper.launch(product),\n        ):\n"
+            "            portable.launch(product, allow_tf32)\n",
+            "hopper.launch(Product(product.a, product.b, product.out, product.bias)),\n"
+            "        ):\n            portable.launch(product, allow_tf32)\n"
+            "        elif product.activation:\n"
+            "            applied = getattr(torch.nn.functional, product.activation)\n"
+            "            product.out.copy_(applied(product.out))\n",
         ),
     ),
     "launches a call instead of",
@@ -91,8 +92,8 @@ lost_tma = Plant(
         # No large tile but fp8's is the portable kernel's on Hopper otherwise.
         Edit(
             "kernels/matmul/operators/dense.py",
-            "        if (in_tf32 and added) or not backends.specialised(\n",
-            "        if added or not backends.specialised(\n",
+            "        if not backends.specialised(\n",
+            "        if product.residual is not None or not backends.specialised(\n",
         ),
         Edit(
             "kernels/matmul/common/tuning.py",
@@ -224,10 +225,10 @@ tidy_fp8_matmul = Plant(
     (
         Edit(
             "kernels/matmul/hopper/fp8/launch.py",
-            "        tiles = triton.cdiv(M, ROWS * CONSUMERS) * triton.cdiv(N, config.block_n)\n",
+            "        count = triton.cdiv(M, ROWS * CONSUMERS) * triton.cdiv(N, config.block_n)\n",
             "        tiles_m = triton.cdiv(M, ROWS * CONSUMERS)\n"
             "        tiles_n = triton.cdiv(N, config.block_n)\n"
-            "        tiles = tiles_m * tiles_n\n",
+            "        count = tiles_m * tiles_n\n",
         ),
     ),
 )
@@ -239,8 +240,8 @@ tidy_tf32 = Plant(
     (
         Edit(
             "kernels/matmul/hopper/tf32/launch.py",
-            "    M, K = a.shape\n    N = b.shape[1]\n    a_major_m = not copyable(a)\n",
-            "    a_major_m = not copyable(a)\n    N, (M, K) = b.shape[1], a.shape\n",
+            "    (M, N, K), a = product.sizes, product.a\n",
+            "    a, (M, N, K) = product.a, product.sizes\n",
         ),
     ),
 )

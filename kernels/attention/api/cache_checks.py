@@ -44,7 +44,7 @@ def check_positions(q: torch.Tensor, seqlens: Any) -> torch.Tensor | None:
     """``rotary_seqlens`` as operators take them."""
     if seqlens is None:
         return None
-    integers("rotary_seqlens", seqlens, q, rank=1, layout="(batch,)")
+    of_sequences("rotary_seqlens", seqlens, q)
     found: torch.Tensor = seqlens.contiguous()
     return found
 
@@ -62,9 +62,9 @@ def check_cache(
         checks.tensor(name, value, rank=4, layout=shape)
     refuse_gradients(q=q, k_cache=k, v_cache=v)
     if table is not None:
-        pages = q if batch_idx is None else None
-        integers("block_table", table, pages, rank=2, layout="(batch, max_pages)")
-        checks.same_device("q", q, block_table=table)
+        checks.integers("block_table", table, rank=2, layout="(batch, max_pages)", q=q)
+        if batch_idx is None:
+            _entries("block_table", table, q)
         if not k.shape[1]:
             raise ValueError(
                 f"k_cache: expected a page_size of at least 1, got 0; layout is {PAGED_LAYOUT}"
@@ -75,7 +75,7 @@ def check_cache(
                 "max_pages)"
             )
     if isinstance(seqlens, torch.Tensor):
-        integers("cache_seqlens", seqlens, q, rank=1, layout="(batch,)")
+        of_sequences("cache_seqlens", seqlens, q)
     elif seqlens is not None:
         length = checks.whole(seqlens)
         if length is None or checks.negative(length):
@@ -85,7 +85,7 @@ def check_cache(
             )
         seqlens = length
     if batch_idx is not None:
-        integers("cache_batch_idx", batch_idx, q, rank=1, layout="(batch,)")
+        of_sequences("cache_batch_idx", batch_idx, q)
     # One row of the cache stands for each sequence: pages and rows are not the batch's own.
     apart = table is not None or batch_idx is not None
     if apart:
@@ -223,27 +223,21 @@ def check_rotary(q: Any, k: Any, cos: Any, sin: Any, rows: int) -> None:
 
 def check_scales(k_cache: torch.Tensor, batch: int, **scales: Any) -> None:
     heads = k_cache.shape[2]
+
+    def expected() -> str:
+        shapes = f"(), ({heads},) or ({batch}, {heads})"
+        return f"a float32 tensor of shape {shapes}, one value a key head"
+
     for name, value in scales.items():
         if value is None:
             continue
-        # Filled in where it is needed: in a text dynamo makes a constant of a symbol.
-        expected = "a float32 tensor of shape (), ({0},) or ({1}, {0}), one value a key head"
-        if not isinstance(value, torch.Tensor):
-            raise TypeError(
-                f"{name}: expected {expected.format(heads, batch)}, got {type(value).__name__}; "
-                f"torch.tensor({name}, device=q.device) makes one"
-            )
-        if k_cache.dtype not in e4m3.DTYPES:
+        if isinstance(value, torch.Tensor) and k_cache.dtype not in e4m3.DTYPES:
             raise ValueError(
                 f"{name}: expected None unless the caches are float8_e4m3fn or float8_e4m3fnuz, "
                 f"and k_cache is {str(k_cache.dtype).removeprefix('torch.')}"
             )
-        checks.dense(name, value)
         known = ((), (1,), (heads,), (batch, heads))
-        if value.dtype != torch.float32 or not checks.shaped(value, *known):
-            got = f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
-            raise ValueError(f"{name}: expected {expected.format(heads, batch)}, got {got}")
-        checks.same_device("k_cache", k_cache, **{name: value})
+        checks.scale(name, value, expected, *known, k_cache=k_cache)
 
 
 def refuse_gradients(**values: torch.Tensor | None) -> None:
@@ -256,13 +250,13 @@ def refuse_gradients(**values: torch.Tensor | None) -> None:
             )
 
 
-def integers(name: str, value: Any, q: torch.Tensor | None, *, rank: int, layout: str) -> None:
-    """Of one entry, or row, a sequence of ``q``, or where it is None of any number."""
-    checks.tensor(name, value, rank=rank, layout=layout)
-    checks.dtype(name, value, (torch.int32,))
-    if q is None:
-        return
-    checks.same_device("q", q, **{name: value})
+def of_sequences(name: str, value: Any, q: torch.Tensor) -> None:
+    """Of one entry a sequence of ``q``."""
+    checks.integers(name, value, rank=1, layout="(batch,)", q=q)
+    _entries(name, value, q)
+
+
+def _entries(name: str, value: torch.Tensor, q: torch.Tensor) -> None:
     if value.shape[0] != q.shape[0]:
         raise ValueError(
             f"{name}: expected {q.shape[0]} entries as q has sequences, got {value.shape[0]}"

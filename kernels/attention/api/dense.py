@@ -8,8 +8,7 @@ import torch
 
 from kernels.attention.common import shapes
 from kernels.attention.common.numerics.heavy_rows import all_marked
-from kernels.attention.common.options import PLAIN, Options, checked
-from kernels.attention.dispatch import backward as gradients
+from kernels.attention.common.options import Options, checked
 from kernels.attention.operators import dense as operators
 from kernels.attention.operators.fp8 import dense as fp8_interface
 from kernels.runtime import autocast, checks
@@ -163,8 +162,8 @@ def flash_attention(
         if chunk is not None:
             return chunks.attend(q, k, v, chunk, near, scale, options, with_lse)
         if in_fp8:
-            return fp8_interface.attend(q, k, v, *reach, softmax_scale, **low)
-        return attend(q, k, v, *reach, scale, *options, return_lse=with_lse)
+            return fp8_interface.attend(q, k, v, *reach, scale, **low)
+        return operators.flash_attention(q, k, v, *reach, scale, *options, return_lse=with_lse)
 
     out, lse = wide_values.in_parts(run, v, return_lse)
     return (out, lse) if return_lse else out
@@ -245,49 +244,13 @@ def flash_attention_backward(
             f"lse: expected contiguous {rows} as flash_attention returns it, got "
             f"{tuple(lse.shape)} with strides {lse.stride()}"
         )
-    causal, causal_offset, left_offset = shapes.limits(k.shape[1] - q.shape[1], causal, window_size)
+    reach = shapes.limits(k.shape[1] - q.shape[1], causal, window_size)
     scale = checks.softmax_scale(softmax_scale, q.shape[3])
     exact = checks.flag("exact_gradients", exact_gradients)
     checks.launchable("q", q)
     lse = all_marked(lse) if exact and q.dtype.itemsize == 2 else lse
-    given = (dout, q, k, v, out, lse)
-    if checks.traced(*given) or (
-        torch.is_grad_enabled() and any(one.requires_grad for one in given)
-    ):
-        masks = (causal, causal_offset, left_offset)
-        options = (*[None] * 5, exact)
-        dq, dk, dv = operators.differentiate(
-            dout, None, out, lse, False, q, k, v, *masks, scale, *options
-        )
-        return dq, dk, dv
-    dq, dk, dv = gradients.launch(
-        dout,
-        None,
-        q,
-        k,
-        v,
-        out,
-        lse,
-        causal=causal,
-        causal_offset=causal_offset,
-        left_offset=left_offset,
-        scale=scale,
-        options=Options(exact_gradients=True) if exact else PLAIN,
+    options = (*[None] * 5, exact)
+    dq, dk, dv = operators.differentiate(
+        dout, None, out, lse, False, q, k, v, *reach, scale, *options
     )
     return dq, dk, dv
-
-
-def attend(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    causal: bool,
-    causal_offset: int,
-    left_offset: int | None,
-    scale: float | None,
-    *options: Any,
-    return_lse: bool = False,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    scale = checks.softmax_scale(scale, q.shape[3])
-    mask = (causal, causal_offset, left_offset)
-    return operators.flash_attention(q, k, v, *mask, scale, *options, return_lse=return_lse)

@@ -19,8 +19,8 @@ from .cache_checks import (
     check_qv,
     check_rotary,
     check_scales,
-    integers,
     multiplied,
+    of_sequences,
     refuse_gradients,
     takes_fp8,
 )
@@ -151,7 +151,7 @@ def flash_attention_kvcache(
         by_sequence, k_cache, v_cache, cache_seqlens, cache_batch_idx, block_table, num_splits
     )
     if cache_leftpad is not None:
-        integers("cache_leftpad", cache_leftpad, by_sequence, rank=1, layout="(batch,)")
+        of_sequences("cache_leftpad", cache_leftpad, by_sequence)
     batch, most, heads = by_sequence.shape[:3]
     check_scales(k_cache, batch, q_scale=q_scale, k_scale=k_scale, v_scale=v_scale)
     check_new(by_sequence, q.dtype, k_cache, v_cache, k, v, cache_seqlens, cu_seqlens_k_new)

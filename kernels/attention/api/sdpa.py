@@ -9,10 +9,9 @@ import torch
 
 from kernels.attention.common.options import checked, is_causal_bias
 from kernels.attention.common.shapes import check
+from kernels.attention.operators import dense as operators
 from kernels.runtime import autocast, checks
 from kernels.runtime.launch import prepared
-
-from .dense import attend
 
 
 @prepared
@@ -98,7 +97,8 @@ def scaled_dot_product_attention(
     scale = checks.softmax_scale(scale, head_dim, "scale")
     checks.launchable("query", query)
     q, k, v = (one.transpose(1, 2) for one in (query, key, value))
-    out, _ = attend(q, k, v, is_causal, offset, None, scale, *options)
+    mask = (is_causal, offset, None)
+    out, _ = operators.flash_attention(q, k, v, *mask, scale, *options, return_lse=False)
     out = out.transpose(1, 2)
     return out if shape is None else out.reshape(shape)
 

@@ -171,9 +171,7 @@ def _check_used(q: torch.Tensor, batch: int, **used: Any) -> None:
     for name, value in used.items():
         if value is None:
             continue
-        checks.tensor(name, value, rank=1, layout="(batch,)")
-        checks.dtype(name, value, (torch.int32,))
-        checks.same_device("q", q, **{name: value})
+        checks.integers(name, value, rank=1, layout="(batch,)", q=q)
         if value.numel() != batch or not value.is_contiguous():
             raise ValueError(
                 f"{name}: expected {batch} contiguous entries, one a sequence of cu_seqlens_q, got "

@@ -12,7 +12,6 @@ from kernels.runtime import checks
 from kernels.runtime.addressing import near
 
 from .addressing import HeadStrides, near_bias
-from .block_masks import Blocks, listed
 from .scores import ScoreOptions
 
 
@@ -106,15 +105,6 @@ class Options:
             bias.view(torch.uint8) if bias is not None and hides else bias,
             HeadStrides(*bias_strides),
         )
-
-    def listed(
-        self, causal_offset: int | None, left_offset: int | None, *, owns_keys: bool = False
-    ) -> Blocks:
-        """As every kernel takes its mask of blocks: one that owns queries, or keys."""
-        mask, rows, columns = self.block_mask, self.block_rows, self.block_columns
-        if mask is None or rows is None or columns is None:
-            return Blocks()
-        return listed(mask, rows, columns, causal_offset, left_offset, owns_keys=owns_keys)
 
 
 def checked(

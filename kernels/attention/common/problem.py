@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
 from kernels.runtime.targets import Target
 
 from .addressing import near
-from .block_masks import Blocks
+from .block_masks import Blocks, listed
 from .columns import columns
 from .numerics import exactness
 from .options import PLAIN, Options
@@ -81,6 +81,7 @@ class Problem:
     def sizes(self) -> dict[str, Any]:
         """As kernels take them, but for the number of heads, of which some count those of keys."""
         return {
+            "sequences": self.sequences,
             "heads_per_kv": self.heads // self.kv_heads,
             "seqlen_q": self.lengths[0],
             "seqlen_k": self.lengths[1],
@@ -110,7 +111,11 @@ class Problem:
 
     def walked(self, *, owns_keys: bool = False) -> Blocks:
         """Blocks of its mask that programs walk, which own rows of queries or of keys."""
-        return self.options.listed(self.mask.until, self.mask.left, owns_keys=owns_keys)
+        one, mask = self.options, self.mask
+        if one.block_mask is None or one.block_rows is None or one.block_columns is None:
+            return Blocks()
+        sizes = (one.block_rows, one.block_columns)
+        return listed(one.block_mask, *sizes, mask.until, mask.left, owns_keys=owns_keys)
 
     @property
     def scores(self) -> tuple[int, int, int, int]:
@@ -122,6 +127,11 @@ class Problem:
         """Whether keys and values have the same columns and scores are only masked: what kernels of
         one architecture take."""
         return self.v.shape[3] == self.q.shape[3] and self.options.plain
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether something hides keys, or more is asked of scores."""
+        return self.mask.causal or self.mask.left is not None or not self.options.plain
 
     @property
     def keys_seen(self) -> int:
@@ -149,3 +159,7 @@ class Given(NamedTuple):
     dlse: torch.Tensor | None
     out: torch.Tensor
     lse: torch.Tensor
+
+
+# Gradients of q, k and v.
+Found: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]

@@ -79,9 +79,7 @@ def check(
 def check_lengths(q: torch.Tensor, **lengths: Any) -> None:
     """``cu_seqlens_q`` and ``cu_seqlens_k`` of packed sequences, beside ``q``."""
     for name, value in lengths.items():
-        checks.tensor(name, value, rank=1, layout="(batch + 1,)")
-        checks.dtype(name, value, (torch.int32,))
-        checks.same_device("q", q, **{name: value})
+        checks.integers(name, value, rank=1, layout="(batch + 1,)", q=q)
         if value.numel() < 1 or not value.is_contiguous():
             raise ValueError(
                 f"{name}: expected batch + 1 contiguous entries, got {value.numel()} with stride "

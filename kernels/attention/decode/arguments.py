@@ -65,7 +65,7 @@ def given(cache: Cache, rotary: Rotary | None, **others: torch.Tensor | None) ->
     """What ``cache`` and ``rotary`` have, and ``others`` by name."""
     if rotary is not None:
         others |= {"cos": rotary.cos, "sin": rotary.sin, "turned_from": rotary.first}
-    names = ("k_scale", "v_scale", "seqlens", "batch_idx", "table")
+    names = ("k_scale", "v_scale", "seqlens", "leftpad", "batch_idx", "table")
     return Given(**{name: getattr(cache, name) for name in names}, **others)
 
 

@@ -3,11 +3,13 @@ queries are."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton
 import triton.language as tl
+
+from kernels.runtime.addressing import near
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,11 @@ class Cache:
     k_scale: torch.Tensor | None
     v_scale: torch.Tensor | None
     leftpad: torch.Tensor | None = None
+
+    def near(self) -> Cache:
+        """Its table and scales such that 32 bits lead to each of their entries."""
+        k_scale, v_scale = near(self.k_scale), near(self.v_scale)
+        return replace(self, table=near(self.table), k_scale=k_scale, v_scale=v_scale)
 
     @property
     def page_size(self) -> int:

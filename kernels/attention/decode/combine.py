@@ -17,6 +17,7 @@ from kernels.attention.common.addressing import Strides
 from kernels.attention.common.columns import padded
 from kernels.attention.common.numerics.constants import TO_BASE_2, TO_BASE_E
 from kernels.attention.common.scores import finite
+from kernels.runtime import targets
 from kernels.runtime.launch import noted
 
 from .cache import parts_of, queries_of, row_of
@@ -159,17 +160,14 @@ def launch(
     tiles: int,
     rows: int,
     group: int,
-    natural: bool,
-    after: bool,
-    programs: int,
 ) -> None:
     """Fill ``out`` and ``lse`` from ``part`` (tiles, splits, rows, head_dim_v) and ``stats`` (2,
-    tiles, splits, rows), a tile being the ``group`` heads of one key head of one sequence, by
-    ``programs`` programs at least where there is so much to do. With ``cu_q`` out is (1, tokens,
-    ...), parts are (kv_heads, splits, tokens * group, head_dim_v), and a tile has up to ``rows``.
-    """
+    tiles, splits, rows), a tile being the ``group`` heads of one key head of one sequence. With
+    ``cu_q`` out is (1, tokens, ...), parts are (kv_heads, splits, tokens * group, head_dim_v), and
+    a tile has up to ``rows``."""
     splits, head_dim_v = part.shape[1], part.shape[3]
-    block_s, block_r, block_dv = cut(tiles, splits, rows, head_dim_v, programs)
+    after = targets.current().overlaps_launches
+    block_s, block_r, block_dv = cut(tiles, splits, rows, head_dim_v, targets.multiprocessors())
     noted(attention_kvcache_combine, (tiles * -(-rows // block_r), -(-head_dim_v // block_dv)))(
         part,
         stats,
@@ -187,7 +185,7 @@ def launch(
         BLOCK_S=block_s,
         BLOCK_R=block_r,
         BLOCK_DV=block_dv,
-        NATURAL=natural,
+        NATURAL=out.dtype == torch.float32,
         AFTER=after,
         num_warps=WARPS,
         **({"launch_pdl": True} if after else {}),

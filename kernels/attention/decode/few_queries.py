@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from kernels.attention.common.problem import Problem
 from kernels.runtime import targets
 
 from . import launch as kvcache_launch
@@ -24,10 +25,12 @@ SOME_COLUMNS = 128
 KEYS_A_PROGRAM = 128
 
 
-def supported(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, left_offset: int | None
-) -> bool:
-    """Whether q (batch, seqlen_q, heads, head_dim) is short and k long enough."""
+def supported(problem: Problem) -> bool:
+    """Whether nothing is packed or asked of scores but a mask, q (batch, seqlen_q, heads, head_dim)
+    is short and k long enough."""
+    if problem.packed is not None or not problem.options.plain:
+        return False
+    q, k, v, scale = problem.q, problem.k, problem.v, problem.scale
     batch, seqlen_q, heads, head_dim = q.shape
     if k.shape[1] < MANY or q.dtype.itemsize != 2 or scale <= 0.0:
         return False
@@ -36,7 +39,7 @@ def supported(
     if seqlen_q > SOME or k.shape[1] < MANY_FOR_SOME:
         return False
     # A window's keys are few.
-    if left_offset is not None or not targets.current().has_wgmma:
+    if problem.mask.left is not None or not targets.current().has_wgmma:
         return False
     programs, processors = -(-seqlen_q // ROWS) * heads * batch, targets.multiprocessors()
     if head_dim <= SOME_COLUMNS:
@@ -46,21 +49,11 @@ def supported(
     return fit and kvcache_launch.copied_ahead(k) and kvcache_launch.copied_ahead(v)
 
 
-def launch(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    out: torch.Tensor,
-    lse: torch.Tensor,
-    *,
-    causal: bool,
-    causal_offset: int,
-    left_offset: int | None,
-    scale: float,
-) -> None:
+def launch(problem: Problem, out: torch.Tensor, lse: torch.Tensor) -> None:
     """As ``forward.launch`` without options; k and v are a cache that is full."""
+    q, k, v, (causal, offset, left) = problem.q, problem.k, problem.v, problem.mask
     aligned = k.shape[1] - q.shape[1]  # what decoding counts from
-    left = None if left_offset is None else left_offset - aligned
-    asked = kvcache_launch.Decoding(causal, causal_offset - aligned, left, scale)
+    left = None if left is None else left - aligned
+    asked = kvcache_launch.Decoding(causal, offset - aligned, left, problem.scale)
     cache = Cache(k, v, None, k.shape[1], None, None, None, None)
     kvcache_launch.launch(q, cache, out, lse, asked)

@@ -119,8 +119,7 @@ def launch(
     out are (1, tokens, ...), lse is (heads, tokens)."""
     group = q.shape[2] // cache.k.shape[2]
     with targets.on_device_of(q, "q"):
-        target, many = targets.current(), targets.multiprocessors()
-        cut = _cut(q, cache, asked, target, many)
+        cut = _cut(q, cache, asked, targets.current(), targets.multiprocessors())
         part = stats = None
         if cut.num_splits > 1:
             shape = cut.parts(group)
@@ -129,20 +128,8 @@ def launch(
         _attend(q, cache, out, lse, asked, cut, part, stats)
         if part is None or stats is None:
             return
-        kvcache_combine.launch(
-            part,
-            stats,
-            out,
-            lse,
-            asked.sinks,
-            asked.cu_q,
-            tiles=cut.tiles,
-            rows=cut.rows,
-            group=group,
-            natural=q.dtype == torch.float32,
-            after=target.overlaps_launches,
-            programs=many,
-        )
+        sizes = {"tiles": cut.tiles, "rows": cut.rows, "group": group}
+        kvcache_combine.launch(part, stats, out, lse, asked.sinks, asked.cu_q, **sizes)
 
 
 def _attend(
@@ -158,15 +145,8 @@ def _attend(
     heads, head_dim = q.shape[2:]
     head_dim_v, target = cache.v.shape[3], targets.current()
     rotary, config, qv = asked.rotary, cut.config, asked.qv
-    more = given(
-        cache,
-        rotary,
-        slopes=asked.slopes,
-        sinks=asked.sinks,
-        leftpad=cache.leftpad,
-        cu_q=asked.cu_q,
-        cu_new=asked.cu_new,
-    )
+    names = ("slopes", "sinks", "cu_q", "cu_new")
+    more = given(cache, rotary, **{name: getattr(asked, name) for name in names})
     natural = q.dtype == torch.float32
     unit = 1.0 if natural else LOG2_E
     k, v = cache.bits if cut.way in ("fn", "fnuz") else (cache.k, cache.v)

@@ -20,6 +20,16 @@ class Rotary:
     interleaved: bool
     first: torch.Tensor | None = None
 
+    @classmethod
+    def of(
+        cls,
+        cos: torch.Tensor | None,
+        sin: torch.Tensor | None,
+        interleaved: bool,
+        first: torch.Tensor | None,
+    ) -> Rotary | None:
+        return None if cos is None or sin is None else cls(cos, sin, interleaved, first)
+
     @property
     def columns(self) -> int:
         """How many columns are turned, from the first on."""

@@ -49,14 +49,8 @@ def descriptor(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
         stride if size > 1 else 16 // x.element_size()
         for stride, size in zip(x.stride(), x.shape[:3], strict=False)
     )
-    block = (1, 1, rows, columns)
-    return TensorDescriptor(
-        x,
-        [batch, heads, seqlen, head_dim],
-        [by_batch, by_head, by_row, 1],
-        list(block),
-        ring.layout(block, x.dtype),
-    )
+    shape, strides = (batch, heads, seqlen, head_dim), (by_batch, by_head, by_row, 1)
+    return ring.boxes(x, (1, 1, rows, columns), shape, strides)
 
 
 def ragged_descriptor(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
@@ -73,14 +67,9 @@ def ragged_descriptor(x: torch.Tensor, rows: int, columns: int) -> TensorDescrip
         for stride, size in zip(x.stride(), (tokens, heads), strict=False)
     )
     beyond, most = BEYOND.value, 0x7FFF0000
-    block = (1, 1, 1, rows, columns)
-    return TensorDescriptor(
-        x,
-        [most, most, heads, beyond, head_dim],
-        [2**34 - by_row, by_row, by_head, by_row, 1],
-        list(block),
-        ring.layout(block, x.dtype),
-    )
+    shape = (most, most, heads, beyond, head_dim)
+    strides = (2**34 - by_row, by_row, by_head, by_row, 1)
+    return ring.boxes(x, (1, 1, 1, rows, columns), shape, strides)
 
 
 def described(packed: Packed | None, x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:

@@ -8,10 +8,13 @@ from typing import Any
 import torch
 
 from kernels.attention.common.options import NAMES, Options
+from kernels.attention.common.problem import Given, Mask, Problem
 from kernels.attention.dispatch import backward as gradients
 from kernels.attention.dispatch.forward import launch
 from kernels.runtime import autograd, checks
 from kernels.runtime.launch import prepared
+
+from .outputs import with_marks
 
 
 @torch.library.custom_op("warpwatch::flash_attention", mutates_args=())
@@ -42,24 +45,18 @@ def flash_attention_op(
     last is needed."""
     blocks = (block_mask, block_rows, block_columns)
     options = Options(softcap, slopes, sinks, dropout, seed, exact_gradients, bias, *blocks)
-    out, lse, rows = _outputs(q, k, v, exact_gradients=exact_gradients, return_lse=return_lse)
-    mask = {"causal": causal, "causal_offset": causal_offset, "left_offset": left_offset}
-    _forward(q, k, v, out, lse, rows, options, scale=scale, **mask)
-    return out, lse, rows
+    problem = Problem(q, k, v, Mask(causal, causal_offset, left_offset), scale, None, options)
+    return _forward(problem, exact_gradients=exact_gradients, return_lse=return_lse)
 
 
 def _forward(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    out: torch.Tensor,
-    lse: torch.Tensor,
-    rows: torch.Tensor,
-    options: Options,
-    **given: Any,
-) -> None:
+    problem: Problem, *, exact_gradients: bool, return_lse: bool
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    asked = {"exact_gradients": exact_gradients, "return_lse": return_lse}
+    out, lse, rows = with_marks(problem.q, problem.v, **asked)
     if out.numel():
-        launch(q, k, v, out, there(lse), there(rows), options, **given)
+        launch(problem, out, there(lse), there(rows))
+    return out, lse, rows
 
 
 def there(rows: torch.Tensor) -> torch.Tensor | None:
@@ -67,34 +64,11 @@ def there(rows: torch.Tensor) -> torch.Tensor | None:
     return rows if rows.numel() else None
 
 
-def _outputs(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    *,
-    exact_gradients: bool,
-    return_lse: bool,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    batch, seqlen_q, heads = q.shape[:3]
-    out = torch.empty((batch, seqlen_q, heads, v.shape[3]), dtype=q.dtype, device=q.device)
-    return out, *log_sum_exps(q, (batch, heads, seqlen_q), exact_gradients, return_lse)
-
-
-def log_sum_exps(
-    q: torch.Tensor, shape: tuple[int, ...], exact_gradients: bool, return_lse: bool
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Unwritten, as ``flash_attention_op`` returns them."""
-    marks = exact_gradients and q.dtype.itemsize == 2
-    shapes = (shape if return_lse or not marks else (0,), shape if marks else (0,))
-    lse, rows = (torch.empty(one, dtype=torch.float32, device=q.device) for one in shapes)
-    return lse, rows
-
-
 @flash_attention_op.register_fake
 def _fake(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *arguments: Any, **named: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return _outputs(q, k, v, **asked(arguments[4:], named, NAMES))
+    return with_marks(q, v, **asked(arguments[4:], named, NAMES))
 
 
 def asked(
@@ -132,32 +106,10 @@ def flash_attention_backward_op(
     block_columns: int | None = None,
 ) -> list[torch.Tensor]:
     """As ``gradients.launch`` returns them."""
-    return gradients.launch(
-        dout,
-        dlse,
-        q,
-        k,
-        v,
-        out,
-        lse,
-        causal=causal,
-        causal_offset=causal_offset,
-        left_offset=left_offset,
-        scale=scale,
-        options=Options(
-            softcap,
-            slopes,
-            sinks,
-            dropout,
-            seed,
-            exact_gradients,
-            bias,
-            block_mask,
-            block_rows,
-            block_columns,
-        ),
-        bias_grad=bias_grad,
-    )
+    blocks = (block_mask, block_rows, block_columns)
+    options = Options(softcap, slopes, sinks, dropout, seed, exact_gradients, bias, *blocks)
+    problem = Problem(q, k, v, Mask(causal, causal_offset, left_offset), scale, None, options)
+    return gradients.launch(problem, Given(dout, dlse, out, lse), bias_grad=bias_grad)
 
 
 def differentiable(
@@ -247,11 +199,9 @@ def flash_attention(
     needs_grad = torch.is_grad_enabled() and any(
         isinstance(one, torch.Tensor) and one.requires_grad for one in (q, k, v, *options)
     )
+    mask = (causal, causal_offset, left_offset)
     if needs_grad or checks.traced(q, k, v, *options):
-        mask = (causal, causal_offset, left_offset)
         out, lse, _ = attend(q, k, v, *mask, scale, *options, return_lse)
         return out, lse
-    out, lse, rows = _outputs(q, k, v, exact_gradients=False, return_lse=True)
-    offsets = {"causal": causal, "causal_offset": causal_offset, "left_offset": left_offset}
-    _forward(q, k, v, out, lse, rows, Options(*options), scale=scale, **offsets)
-    return out, lse
+    problem = Problem(q, k, v, Mask(*mask), scale, None, Options(*options))
+    return _forward(problem, exact_gradients=False, return_lse=True)[:2]

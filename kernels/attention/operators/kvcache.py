@@ -15,6 +15,8 @@ from kernels.runtime import checks
 from kernels.runtime.addressing import near
 from kernels.runtime.launch import prepared
 
+from .outputs import unwritten
+
 
 @prepared
 def _attend(
@@ -48,14 +50,16 @@ def _attend(
     turned_from: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp) for checked arguments."""
-    out, lse = _outputs(q, k_cache, v_cache)
+    out, lse = unwritten(q, k_cache, v_cache)
     if cu_q is not None and out.numel():
         packed_rest.clear_outputs(out, lse, cu_q)
     if out.numel() and (cu_q is None or (max_q and cu_q.numel() > 1)):
         packed = cu_q is not None
+        where = (seqlens, length, batch_idx, table)
+        cache = Cache(k_cache, v_cache, *where, k_scale, v_scale, leftpad)
         kvcache_launch.launch(
             q.unsqueeze(0) if packed else q,
-            _cache(k_cache, v_cache, seqlens, length, batch_idx, table, k_scale, v_scale, leftpad),
+            cache.near(),
             out.unsqueeze(0) if packed else out,
             lse,
             kvcache_launch.Decoding(
@@ -64,7 +68,7 @@ def _attend(
                 left,
                 scale,
                 added,
-                _rotary(cos, sin, interleaved, turned_from),
+                Rotary.of(cos, sin, interleaved, turned_from),
                 softcap,
                 near(slopes),
                 sinks,
@@ -77,15 +81,6 @@ def _attend(
             ),
         )
     return out, lse
-
-
-def _outputs(
-    q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, *_: Any
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of queries (batch, seqlen_q, heads, head_dim), or packed (tokens, heads, head_dim)."""
-    out = torch.empty((*q.shape[:-1], v_cache.shape[3]), dtype=q.dtype, device=q.device)
-    rows = (*q.shape[:-3], q.shape[-2], q.shape[-3])
-    return out, torch.empty(rows, dtype=torch.float32, device=q.device)
 
 
 @prepared
@@ -109,39 +104,14 @@ def _append(
     """Write k, turned to its positions, and v behind what the caches hold: (batch, seqlen_new,
     kv_heads, ...), or packed (tokens, kv_heads, ...)."""
     if k.numel() and (cu_new is None or cu_new.numel() > 1):
-        cache = _cache(k_cache, v_cache, seqlens, length, batch_idx, table, k_scale, v_scale)
+        cache = Cache(k_cache, v_cache, seqlens, length, batch_idx, table, k_scale, v_scale)
         k, v = (k, v) if cu_new is None else (k.unsqueeze(0), v.unsqueeze(0))
-        rotary = _rotary(cos, sin, interleaved, turned_from)
-        kvcache_append.launch(k, v, cache, rotary, cu_new)
-
-
-def _cache(
-    k: torch.Tensor,
-    v: torch.Tensor,
-    seqlens: torch.Tensor | None,
-    length: int,
-    batch_idx: torch.Tensor | None,
-    table: torch.Tensor | None,
-    k_scale: torch.Tensor | None,
-    v_scale: torch.Tensor | None,
-    leftpad: torch.Tensor | None = None,
-) -> Cache:
-    """The cache, its table and scales such that 32 bits lead to each of their entries."""
-    by_head = (near(k_scale), near(v_scale))
-    return Cache(k, v, seqlens, length, batch_idx, near(table), *by_head, leftpad)
-
-
-def _rotary(
-    cos: torch.Tensor | None,
-    sin: torch.Tensor | None,
-    interleaved: bool,
-    first: torch.Tensor | None,
-) -> Rotary | None:
-    return None if cos is None or sin is None else Rotary(cos, sin, interleaved, first)
+        rotary = Rotary.of(cos, sin, interleaved, turned_from)
+        kvcache_append.launch(k, v, cache.near(), rotary, cu_new)
 
 
 attend_op = torch.library.custom_op("warpwatch::flash_attention_kvcache", mutates_args=())(_attend)
-attend_op.register_fake(_outputs)
+attend_op.register_fake(unwritten)
 append_op = torch.library.custom_op(
     "warpwatch::kvcache_append", mutates_args=("k_cache", "v_cache")
 )(_append)

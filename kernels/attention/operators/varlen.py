@@ -9,12 +9,14 @@ import torch
 from kernels.attention.common.options import NAMES, Options
 from kernels.attention.common.packed import tail as packed_rest
 from kernels.attention.common.packed.sequences import Packed
+from kernels.attention.common.problem import Given, Mask, Problem
 from kernels.attention.dispatch import backward as gradients
 from kernels.attention.dispatch import forward as dispatch_forward
 from kernels.runtime import autograd
 from kernels.runtime.launch import prepared
 
 from . import dense as operators
+from .outputs import with_marks
 
 # Of ``Options``: no bias, no lists of blocks.
 ASKED = NAMES[: NAMES.index("exact_gradients") + 1]
@@ -45,43 +47,26 @@ def flash_attention_varlen_op(
     used_k: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """As ``flash_attention_op`` for checked arguments."""
-    out, lse, rows = _outputs(q, v, exact_gradients=exact_gradients, return_lse=return_lse)
+    out, lse, rows = with_marks(q, v, exact_gradients=exact_gradients, return_lse=return_lse)
     packed = Packed.of(q, k, cu_q, cu_k, max_q, max_k, used_q, used_k)
     if out.numel():
         for one in (lse, rows):
             if one.numel():
                 packed_rest.clear_outputs(out, one, packed.queries)
     if out.numel() and max_q and cu_q.numel() > 1:
-        dispatch_forward.launch(
-            packed.spread(q),
-            packed.spread(k),
-            packed.spread(v),
-            packed.spread(out),
-            operators.there(lse),
-            operators.there(rows),
-            Options(softcap, slopes, sinks, dropout, seed, exact_gradients),
-            causal=causal,
-            causal_offset=right,
-            left_offset=left,
-            scale=scale,
-            packed=packed,
-        )
+        options = Options(softcap, slopes, sinks, dropout, seed, exact_gradients)
+        q, k, v = map(packed.spread, (q, k, v))
+        problem = Problem(q, k, v, Mask(causal, right, left), scale, packed, options)
+        marked = operators.there(rows)
+        dispatch_forward.launch(problem, packed.spread(out), operators.there(lse), marked)
     return out, lse, rows
-
-
-def _outputs(
-    q: torch.Tensor, v: torch.Tensor, *, exact_gradients: bool, return_lse: bool
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    tokens, heads = q.shape[:2]
-    out = torch.empty((tokens, heads, v.shape[2]), dtype=q.dtype, device=q.device)
-    return out, *operators.log_sum_exps(q, (heads, tokens), exact_gradients, return_lse)
 
 
 @flash_attention_varlen_op.register_fake
 def _fake(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *arguments: Any, **named: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return _outputs(q, v, **operators.asked(arguments[8:], named, ASKED))
+    return with_marks(q, v, **operators.asked(arguments[8:], named, ASKED))
 
 
 @torch.library.custom_op("warpwatch::flash_attention_varlen_backward", mutates_args=())
@@ -114,21 +99,10 @@ def flash_attention_varlen_backward_op(
     if cu_q.numel() == 1:  # no sequence
         return [one.zero_() for one in operators.like(q, k, v, sinks)]
     packed = Packed.of(q, k, cu_q, cu_k, max_q, max_k, used_q, used_k)
-    return gradients.launch(
-        packed.spread(dout),
-        dlse,
-        packed.spread(q),
-        packed.spread(k),
-        packed.spread(v),
-        packed.spread(out),
-        lse,
-        causal=causal,
-        causal_offset=right,
-        left_offset=left,
-        scale=scale,
-        packed=packed,
-        options=Options(softcap, slopes, sinks, dropout, seed, exact_gradients),
-    )
+    options = Options(softcap, slopes, sinks, dropout, seed, exact_gradients)
+    dout, q, k, v, out = map(packed.spread, (dout, q, k, v, out))
+    problem = Problem(q, k, v, Mask(causal, right, left), scale, packed, options)
+    return gradients.launch(problem, Given(dout, dlse, out, lse))
 
 
 @flash_attention_varlen_backward_op.register_fake

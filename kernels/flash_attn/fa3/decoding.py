@@ -6,9 +6,8 @@ from typing import Any
 
 import torch
 
-from kernels.attention.api import kvcache
 from kernels.flash_attn import arguments, cache
-from kernels.runtime import autograd, checks
+from kernels.runtime import checks
 
 Result = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 Window = tuple[int, int] | torch.Tensor
@@ -148,35 +147,30 @@ def flash_attn_with_kvcache(
         for one in (rotary_cos, rotary_sin)
     )
 
-    def run(q: Any, k_cache: Any, v_cache: Any, k: Any, v: Any, qv: Any) -> Any:
-        return kvcache.flash_attention_kvcache(
-            q,
-            k_cache,
-            v_cache,
-            k,
-            v,
-            qv=qv,
-            rotary_cos=rotary_cos,
-            rotary_sin=rotary_sin,
-            cache_seqlens=cache_seqlens,
-            cache_batch_idx=cache_batch_idx,
-            cache_leftpad=cache_leftpad,
-            block_table=page_table,
-            cu_seqlens_q=cu_seqlens_q,
-            cu_seqlens_k_new=cu_seqlens_k_new,
-            max_seqlen_q=max_seqlen_q,
-            rotary_seqlens=rotary_seqlens,
-            q_scale=q_descale,
-            k_scale=k_descale,
-            v_scale=v_descale,
-            rotary_interleaved=rotary_interleaved,
-            num_splits=num_splits,
-            return_lse=True,
-            **options,
-        )
-
-    named = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "k": k, "v": v, "qv": qv}
-    out, lse = autograd.forward_only(run, cache.NO_GRADIENT, named)
+    out, lse = cache.attend(
+        q,
+        k_cache,
+        v_cache,
+        k,
+        v,
+        qv,
+        rotary_cos=rotary_cos,
+        rotary_sin=rotary_sin,
+        cache_seqlens=cache_seqlens,
+        cache_batch_idx=cache_batch_idx,
+        cache_leftpad=cache_leftpad,
+        block_table=page_table,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_k_new=cu_seqlens_k_new,
+        max_seqlen_q=max_seqlen_q,
+        rotary_seqlens=rotary_seqlens,
+        q_scale=q_descale,
+        k_scale=k_descale,
+        v_scale=v_descale,
+        rotary_interleaved=rotary_interleaved,
+        num_splits=num_splits,
+        **options,
+    )
     return (out, lse) if checks.flag("return_softmax_lse", return_softmax_lse) else out
 
 

@@ -106,26 +106,21 @@ def matmul(
     allow_tf32 = checks.flag("allow_tf32", allow_tf32)
     checks.launchable("a", a)
     traced = checks.traced(*given)
-    if in_fp8:
-        low = (a, b, a_scale, b_scale, bias, activation, residual)
-        if out is None:
-            run: Any = fp8_interface.matmul_fp8_op if traced else fp8_interface.multiply
-            product: torch.Tensor = run(*low, kind)
-            return product
-        if traced:
-            fp8_interface.matmul_fp8_into_op(*low, out)
-            return out
-        checks.written(out)
-        return fp8_interface.product(*low, out)
+    low = (a, b, a_scale, b_scale, bias, activation, residual)
     high = (a, b, bias, activation, allow_tf32, residual)
-    if out is None and (differentiable or traced):
-        return operators.multiply(*high)
-    if out is not None and traced:
-        operators.matmul_into_op(*high, out)
-        return out
-    if out is not None:
+    run: Any
+    if out is None:
+        run = fp8_interface.matmul_fp8_op if traced else fp8_interface.multiply
+        product: torch.Tensor = run(*low, kind) if in_fp8 else operators.multiply(*high)
+        return product
+    if not traced:
         checks.written(out)
-    return operators.product(*high, out)
+    if in_fp8:
+        run = fp8_interface.matmul_fp8_into_op if traced else fp8_interface.into
+    else:
+        run = operators.matmul_into_op if traced else operators.into
+    run(*(low if in_fp8 else high), out)
+    return out
 
 
 def _check(a: Any, b: Any, a_scale: Any, b_scale: Any, out_dtype: Any) -> torch.dtype:

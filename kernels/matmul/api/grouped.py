@@ -63,9 +63,7 @@ def _check(a: Any, b: Any, offsets: Any) -> None:
             f"b: expected {a.shape[1]} rows a group, the columns of a with shape "
             f"{tuple(a.shape)}, got shape {tuple(b.shape)}; did you mean b.transpose(1, 2)?"
         )
-    checks.tensor("group_offsets", offsets, rank=1, layout="(groups + 1,)")
-    checks.dtype("group_offsets", offsets, (torch.int32,))
-    checks.same_device("a", a, group_offsets=offsets)
+    checks.integers("group_offsets", offsets, rank=1, layout="(groups + 1,)", a=a)
     if offsets.shape[0] != b.shape[0] + 1:
         raise ValueError(
             f"group_offsets: expected {b.shape[0] + 1} entries, one more than b has groups, got "

@@ -12,6 +12,7 @@ from kernels.runtime.addressing import LIMIT, wide
 from kernels.runtime.launch import noted
 
 from .epilogue import Epilogue, Pitch, store_tile
+from .product import Product
 
 BLOCK_N = 256  # columns of one row a program: 8 values a thread, and programs for a whole GPU
 
@@ -56,27 +57,22 @@ def combine_kernel(
     store_tile(c + i_m * c_pitch.row, b_c[None, :], o_first, in_m, N, epilogue, ACTIVATION)
 
 
-def launch(
-    parts: torch.Tensor,
-    out: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    residual: torch.Tensor | None,
-) -> None:
-    """``out = activation(sum of parts + bias) + residual``; parts: contiguous (parts, M, N)."""
+def launch(parts: torch.Tensor, product: Product) -> None:
+    """Fill the product's ``out`` from the sums of ``parts``, contiguous (parts, M, N)."""
+    out, residual = product.out, product.residual
     count, M, N = parts.shape
     after = targets.current().overlaps_launches
     noted(combine_kernel, (M, triton.cdiv(N, BLOCK_N)))(
         parts,
         out,
-        bias,
+        product.bias,
         residual,
         N,
         Pitch(*out.stride()),
         Pitch() if residual is None else Pitch(*residual.stride()),
         PARTS=count,
         BLOCK_N=BLOCK_N,
-        ACTIVATION=activation or "none",
+        ACTIVATION=product.activation or "none",
         AFTER=after,
         FAR=max(out.stride(1), 0 if residual is None else residual.stride(1)) * BLOCK_N >= LIMIT,
         num_warps=1,

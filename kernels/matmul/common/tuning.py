@@ -26,8 +26,16 @@ class MatmulConfig:
     tma: bool = False
     splits: int = 1
 
-    def options(self) -> dict[str, Any]:
-        return {"num_warps": self.num_warps, "num_stages": self.num_stages}
+    def constants(self) -> dict[str, Any]:
+        """The tile and the compiler's options, as kernels take them."""
+        return {
+            "BLOCK_M": self.block_m,
+            "BLOCK_N": self.block_n,
+            "BLOCK_K": self.block_k,
+            "GROUP_M": self.group_m,
+            "num_warps": self.num_warps,
+            "num_stages": self.num_stages,
+        }
 
 
 @dataclass(frozen=True)
@@ -139,19 +147,15 @@ INTERPRETED_ONE_ROW: OneRowConfig | None = None
 # the 128 columns that share a block scale, and 128 is a multiple of every block_k. A
 # product without block scales and residual leaves registers for a wider tile first.
 FP8_WIDE = {"sm_100": C(128, 256, 128, 8, 3, tma=True)}
+_FP8_BY_TMA = (
+    C(64, 32, 128, 4, 4),
+    C(128, 128, 128, 8, 4, tma=True),
+    C(64, 128, 128, 4, 4, tma=True),
+    C(64, 64, 128, 4, 4, tma=True),
+)
 FP8: dict[str, tuple[MatmulConfig, ...]] = {
-    "sm_90": (
-        C(64, 32, 128, 4, 4),
-        C(128, 128, 128, 8, 4, tma=True),
-        C(64, 128, 128, 4, 4, tma=True),
-        C(64, 64, 128, 4, 4, tma=True),
-    ),
-    "sm_100": (
-        C(64, 32, 128, 4, 4),
-        C(128, 128, 128, 8, 4, tma=True),
-        C(64, 128, 128, 4, 4, tma=True),
-        C(64, 64, 128, 4, 4, tma=True),
-    ),
+    "sm_90": _FP8_BY_TMA,
+    "sm_100": _FP8_BY_TMA,
     "gfx942": (C(16, 32, 128, 2, 2), C(128, 128, 128, 8, 2), C(64, 64, 128, 4, 2)),
     "gfx950": (C(16, 64, 128, 4, 2), C(128, 128, 128, 8, 2), C(64, 64, 128, 4, 2)),
     "other": (C(64, 64, 64, 4, 2),),

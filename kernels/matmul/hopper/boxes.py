@@ -40,25 +40,16 @@ def phase_and_pitch(x: torch.Tensor) -> tuple[int, int]:
 
 
 def descriptor(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
-    """What the copy engine takes boxes of rows and columns of x by."""
-    block = (rows, columns)
-    return TensorDescriptor(
-        x, list(x.shape), list(x.stride()), list(block), ring.layout(block, x.dtype)
-    )
+    """What the copy engine takes boxes of rows and columns of x by, or of one matrix of many."""
+    return ring.boxes(x, (*[1] * (x.dim() - 2), rows, columns))
 
 
 def by_class(x: torch.Tensor, classes: int, rows: int, columns: int) -> TensorDescriptor:
     """As ``descriptor``, of boxes of every so-many-th row of x."""
-    block, pitch = (rows, 1, columns), x.stride(0)
-    shape = [x.shape[0] // classes, classes, x.shape[1]]
-    return TensorDescriptor(
-        x, shape, [classes * pitch, pitch, 1], list(block), ring.layout(block, x.dtype)
-    )
+    shape, pitch = (x.shape[0] // classes, classes, x.shape[1]), x.stride(0)
+    return ring.boxes(x, (rows, 1, columns), shape, (classes * pitch, pitch, 1))
 
 
-def parts_of(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
-    """What the copy engine takes boxes of rows and columns of one matrix of many by."""
-    block = (1, rows, columns)
-    return TensorDescriptor(
-        x, list(x.shape), list(x.stride()), list(block), ring.layout(block, x.dtype)
-    )
+def along_either(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
+    """Of x, or of its transpose where it is that which the copy engine takes."""
+    return descriptor(x, rows, columns) if copyable(x) else descriptor(x.t(), columns, rows)

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import triton
 
+from kernels.device import hopper_rings as ring
 from kernels.matmul.common.tuning import MOST_PARTS, SPLIT_ROWS
 
 ROWS = 64  # of C that one warpgroup accumulates: the M of wgmma
 PART_COLUMNS = 4  # of parts in fp32, which lie dense: whole 16 bytes to the copy engine
+
+
+class Tile(Protocol):
+    """Of ``64 * consumers`` rows and ``block_n`` columns, ``block_k`` of K a step."""
+
+    @property
+    def consumers(self) -> int: ...
+    @property
+    def block_n(self) -> int: ...
+    @property
+    def block_k(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -25,6 +38,20 @@ class HopperConfig:
     store_n: int = field(default=64, metadata={"values": (32, 64, 128, 256)})
     group_m: int = field(default=8, metadata={"values": (4, 8, 16)})
     halves: bool = False
+
+    def constants(self) -> dict[str, Any]:
+        """As kernels whose programs have several tiles take it."""
+        return {
+            "CONSUMERS": self.consumers,
+            "BLOCK_N": self.block_n,
+            "BLOCK_K": self.block_k,
+            "STAGES": self.stages,
+            "GROUP_M": self.group_m,
+            **ring.registers(self.consumers),
+            "num_warps": 4,
+            # One consumer leaves more registers than the assembler takes for a limit.
+            "maxnreg": 240 if self.consumers == 1 else None,
+        }
 
 
 WIDE = HopperConfig(consumers=2, block_n=256, stages=4)
@@ -72,7 +99,7 @@ RUN = 16
 LOOPED_COLUMNS = 64
 
 
-def tiles(config: HopperConfig, M: int, N: int, classes: int = 0) -> int:
+def tiles(config: Tile, M: int, N: int, classes: int = 0) -> int:
     """Tiles of C, those of each class of rows by themselves where there are classes."""
     classes = max(classes, 1)
     rows = triton.cdiv(M // classes, ROWS * config.consumers)
@@ -162,7 +189,7 @@ def whole_columns(N: int, multiprocessors: int) -> int | None:
     return 1 if by_64 <= multiprocessors else 2
 
 
-def split(config: HopperConfig, M: int, N: int, K: int, multiprocessors: int) -> int:
+def split(config: Tile, M: int, N: int, K: int, multiprocessors: int) -> int:
     """How many parts of K are multiplied side by side where tiles leave multiprocessors idle. A
     part keeps four steps, and the launch that adds the parts costs as much as eight."""
     if N % PART_COLUMNS:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import torch
 import triton
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from kernels.device import hopper_rings as ring
 from kernels.matmul.common import combine_splits
 from kernels.matmul.common import tuning as configs
+from kernels.matmul.common.product import Product
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
 
 from .boxes import (
+    along_either,
     begins_with_lines,
     by_class,
     classes_of,
     copyable,
     descriptor,
-    parts_of,
     phase_and_pitch,
 )
 from .choose import (
@@ -73,19 +72,17 @@ def by_lines(
     return hopper_lines.choose(a, b, now, multiprocessors)
 
 
-def supported(
-    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, residual: torch.Tensor | None = None
-) -> bool:
+def supported(product: Product) -> bool:
     """Whether this kernel takes the problem: 16-bit, on Hopper, strides the copy engine takes, few
     rows by whole columns alone, a residual beside the widest tiles alone."""
-    target = targets.current()
+    a, b, residual, target = product.a, product.b, product.residual, targets.current()
     return (
         target.has_wgmma
         and a.dtype in (torch.float16, torch.bfloat16)
         and a.shape[1] > 0
         and (copyable(a) or copyable(a.t()))
         and (copyable(b) or copyable(b.t()))
-        and copyable(out)
+        and copyable(product.out)
         and (not configs.for_few_rows(target, a, b) or _chosen(a, b) in FEW)
         and (residual is None or (copyable(residual) and _widest(a, b)))
     )
@@ -99,41 +96,27 @@ def _chosen(a: torch.Tensor, b: torch.Tensor) -> HopperConfig:
     return by_shape(a.shape[0], b.shape[1], a.shape[1], targets.multiprocessors())
 
 
-def launch(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    out: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    residual: torch.Tensor | None = None,
-    config: HopperConfig | None = None,
-) -> None:
-    """``out = activation(a @ b + bias) + residual`` for arguments that ``supported`` accepts."""
-    (M, K), N = a.shape, b.shape[1]
+def launch(product: Product, config: HopperConfig | None = None) -> None:
+    """Fill the ``out`` of a product that ``supported`` accepts."""
+    (M, N, K), a, b = product.sizes, product.a, product.b
     with targets.on_device_of(a):
         multiprocessors = targets.multiprocessors()
         classes = 0
-        if residual is not None:
+        if product.residual is not None:
             config = config or choose_added()
         elif config is None:
             config = choose(M, N, K, multiprocessors)
             if cut := by_lines(a, b, multiprocessors):
-                return hopper_lines.launch(a, b, out, bias, activation, cut)
+                return hopper_lines.launch(product, cut)
             classes = lines(a, b, config, multiprocessors)
             config = LINES if classes else config
         programs = tiles(config, M, N, classes)
         # A tile of 192 rows is one of its consumers alone.
-        whole = residual is None and config.consumers < 3
+        whole = product.residual is None and config.consumers < 3
         if whole and (config in FEW or programs <= multiprocessors):
-            _launch_once(a, b, out, bias, activation, config, classes)
+            _launch_once(product, config, classes)
         else:
-            _launch_persistent(a, b, out, bias, activation, residual, config)
-
-
-def _boxes_of_b(b: torch.Tensor, config: HopperConfig, columns: int) -> TensorDescriptor:
-    if copyable(b):
-        return descriptor(b, config.block_k, columns)
-    return descriptor(b.t(), columns, config.block_k)
+            _launch_persistent(product, config)
 
 
 def _columns(config: HopperConfig, activation: str | None) -> int:
@@ -144,17 +127,9 @@ def _columns(config: HopperConfig, activation: str | None) -> int:
     return columns
 
 
-def _launch_once(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    out: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    config: HopperConfig,
-    classes: int,
-) -> None:
+def _launch_once(product: Product, config: HopperConfig, classes: int) -> None:
     """By programs of one tile."""
-    (M, K), N = a.shape, b.shape[1]
+    (M, N, K), a, b = product.sizes, product.a, product.b
     a_major_m, rows = not copyable(a), ROWS * config.consumers
     if a_major_m:
         a_boxes = descriptor(a.t(), config.block_k, rows)
@@ -172,21 +147,18 @@ def _launch_once(
     # As many steps as the ring holds next to one that is multiplied, where there are more.
     halves = config.halves and parts == 1 and config.stages * config.block_k <= K
     tail = config.stages - 1 if halves else 0
-    columns = _columns(config, activation)
+    columns = _columns(config, product.activation)
     columns = min(columns, config.block_n // 2) if tail else columns
-    c = out
-    if parts > 1:
-        c = torch.empty((parts, M, N), dtype=torch.float32, device=a.device)
-        c_boxes = parts_of(c, rows, 32)
-    elif classes:
-        c_boxes = by_class(out, classes, rows, columns)
+    part = product.in_parts(parts)
+    if classes:
+        c_boxes = by_class(part.out, classes, rows, columns)
     else:
-        c_boxes = descriptor(out, rows, columns)
+        c_boxes = descriptor(part.out, rows, 32 if parts > 1 else columns)
     noted(matmul_hopper_once, (together, programs // tiles_m * parts, tiles_m // together))(
         a_boxes,
-        _boxes_of_b(b, config, config.block_n),
+        along_either(b, config.block_k, config.block_n),
         c_boxes,
-        None if parts > 1 else bias,
+        part.bias,
         N,
         K,
         *phase_and_pitch(a),
@@ -199,59 +171,39 @@ def _launch_once(
         TAIL=tail,
         A_MAJOR_M=a_major_m,
         B_MAJOR_N=copyable(b),
-        HAS_BIAS=bias is not None and parts == 1,
-        ACTIVATION=activation or "none" if parts == 1 else "none",
+        HAS_BIAS=part.bias is not None,
+        ACTIVATION=part.activation or "none",
         num_warps=4 * config.consumers,
     )
     if parts > 1:
-        combine_splits.launch(c, out, bias, activation, None)
+        combine_splits.launch(part.out, product)
 
 
-def _launch_persistent(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    out: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    residual: torch.Tensor | None,
-    config: HopperConfig,
-) -> None:
+def _launch_persistent(product: Product, config: HopperConfig) -> None:
     """By one program a multiprocessor, each of several tiles."""
-    (M, K), N = a.shape, b.shape[1]
+    (M, N, K), a, b, residual = product.sizes, product.a, product.b, product.residual
     a_major_m, multiprocessors = not copyable(a), targets.multiprocessors()
     parts = 1 if residual is not None else parts_of_the_rest(config, M, N, multiprocessors)
-    columns = min(_columns(config, activation), config.block_n // parts)
+    columns = min(_columns(config, product.activation), config.block_n // parts)
     in_step = multiprocessors
     if parts == 1:  # next to a last turn of parts all have as many whole tiles
         in_step = programs_in_step(tiles(config, M, N, 0), multiprocessors)
-    if a_major_m:
-        a_boxes = descriptor(a.t(), config.block_k, ROWS)
-    else:
-        a_boxes = descriptor(a, ROWS, config.block_k)
-    rest = _boxes_of_b(b, config, config.block_n // parts) if parts > 1 else None
+    rest = along_either(b, config.block_k, config.block_n // parts) if parts > 1 else None
     noted(matmul_hopper, (in_step,))(
-        a_boxes,
-        _boxes_of_b(b, config, config.block_n),
+        along_either(a, ROWS, config.block_k),
+        along_either(b, config.block_k, config.block_n),
         rest,
-        descriptor(out, ROWS, columns),
-        bias,
+        descriptor(product.out, ROWS, columns),
+        product.bias,
         None if residual is None else descriptor(residual, ROWS, columns),
         M,
         N,
         K,
-        CONSUMERS=config.consumers,
-        BLOCK_N=config.block_n,
-        BLOCK_K=config.block_k,
-        STAGES=config.stages,
-        GROUP_M=config.group_m,
         A_MAJOR_M=a_major_m,
         B_MAJOR_N=copyable(b),
-        HAS_BIAS=bias is not None,
-        ACTIVATION=activation or "none",
+        HAS_BIAS=product.bias is not None,
+        ACTIVATION=product.activation or "none",
         HAS_RESIDUAL=residual is not None,
         TAIL=parts,
-        **ring.registers(config.consumers),
-        num_warps=4,
-        # One consumer leaves more registers than the assembler takes for a limit.
-        maxnreg=240 if config.consumers == 1 else None,
+        **config.constants(),
     )

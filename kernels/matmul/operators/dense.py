@@ -7,52 +7,44 @@ from typing import Any
 import torch
 
 from kernels.matmul.common import tuning as configs
+from kernels.matmul.common.product import Product
 from kernels.matmul.portable import kernel as portable
 from kernels.matmul.portable import one_row
 from kernels.runtime import autograd, backends, targets
 from kernels.runtime.launch import prepared
 
 
-def product(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    allow_tf32: bool,
-    residual: torch.Tensor | None = None,
-    out: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """``activation(a @ b + bias) + residual`` for checked arguments."""
-    if out is None:
-        out = torch.empty((a.shape[0], b.shape[1]), dtype=a.dtype, device=a.device)
-    if out.numel():
-        _launch(a, b, out, bias, activation, allow_tf32, residual)
-    return out
+def _launch(product: Product, allow_tf32: bool) -> None:
+    with targets.on_device_of(product.a, "a"):
+        row = configs.choose_one_row(targets.current(), product.a, product.b)
+        if row is not None:
+            return one_row.launch(product, row)
+        in_tf32 = allow_tf32 and product.a.dtype == torch.float32
+        if not backends.specialised(
+            "matmul.hopper.tf32.launch" if in_tf32 else "matmul.hopper.launch",
+            lambda hopper: hopper.supported(product),
+            lambda hopper: hopper.launch(product),
+        ):
+            portable.launch(product, allow_tf32)
 
 
-def _launch(
+@prepared
+def into(
     a: torch.Tensor,
     b: torch.Tensor,
-    out: torch.Tensor,
     bias: torch.Tensor | None,
     activation: str | None,
     allow_tf32: bool,
     residual: torch.Tensor | None,
+    out: torch.Tensor,
 ) -> None:
-    with targets.on_device_of(a, "a"):
-        target = targets.current()
-        row = configs.choose_one_row(target, a, b)
-        if row is not None:
-            return one_row.launch(a, b, out, bias, activation, residual, row)
-        in_tf32 = allow_tf32 and a.dtype == torch.float32
-        name = "matmul.hopper.tf32.launch" if in_tf32 else "matmul.hopper.launch"
-        added = {} if residual is None else {"residual": residual}
-        if (in_tf32 and added) or not backends.specialised(
-            name,
-            lambda hopper: hopper.supported(a, b, out, **added),
-            lambda hopper: hopper.launch(a, b, out, bias, activation, **added),
-        ):
-            portable.launch(a, b, out, bias, activation, allow_tf32, residual)
+    """Write ``activation(a @ b + bias) + residual`` for checked arguments."""
+    if out.numel():
+        _launch(Product(a, b, out, bias, activation, residual), allow_tf32)
+
+
+matmul_into_op = torch.library.custom_op("warpwatch::matmul_into", into, mutates_args=("out",))
+matmul_into_op.register_fake(lambda *_: None)
 
 
 @torch.library.custom_op("warpwatch::matmul", mutates_args=())
@@ -65,31 +57,14 @@ def matmul_op(
     allow_tf32: bool,
     residual: torch.Tensor | None,
 ) -> torch.Tensor:
-    return product(a, b, bias, activation, allow_tf32, residual)
+    out = _output(a, b)
+    into(a, b, bias, activation, allow_tf32, residual, out)
+    return out
 
 
 @matmul_op.register_fake
 def _output(a: torch.Tensor, b: torch.Tensor, *_: Any) -> torch.Tensor:
     return torch.empty((a.shape[0], b.shape[1]), dtype=a.dtype, device=a.device)
-
-
-@torch.library.custom_op("warpwatch::matmul_into", mutates_args=("out",))
-@prepared
-def matmul_into_op(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    allow_tf32: bool,
-    residual: torch.Tensor | None,
-    out: torch.Tensor,
-) -> None:
-    product(a, b, bias, activation, allow_tf32, residual, out)
-
-
-@matmul_into_op.register_fake
-def _written(*_: Any) -> None:
-    """``out`` keeps its shape."""
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from kernels.matmul.common.fp8_scales import Scale
+from kernels.matmul.common.product import Product
 from kernels.matmul.portable import fp8
 from kernels.runtime import backends, checks, targets
 from kernels.runtime.addressing import near
@@ -17,7 +18,8 @@ OUT_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 BLOCK = 128
 
 
-def product(
+@prepared
+def into(
     a: torch.Tensor,
     b: torch.Tensor,
     a_scale: torch.Tensor | None,
@@ -26,33 +28,29 @@ def product(
     activation: str | None,
     residual: torch.Tensor | None,
     out: torch.Tensor,
-) -> torch.Tensor:
-    """``activation((a * a_scale) @ (b * b_scale) + bias) + residual`` for checked arguments."""
+) -> None:
+    """Write ``activation((a * a_scale) @ (b * b_scale) + bias) + residual`` for checked
+    arguments."""
     if out.numel():
         scales = _scale_of_a(a, near(a_scale)), _scale_of_b(b, near(b_scale))
-        _launch(a, b, out, *scales, bias, activation, residual)
-    return out
+        _launch(Product(a, b, out, bias, activation, residual, *scales))
 
 
-def _launch(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    out: torch.Tensor,
-    a_scale: Scale,
-    b_scale: Scale,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    residual: torch.Tensor | None,
-) -> None:
+matmul_fp8_into_op = torch.library.custom_op(
+    "warpwatch::matmul_fp8_into", into, mutates_args=("out",)
+)
+matmul_fp8_into_op.register_fake(lambda *_: None)
+
+
+def _launch(product: Product) -> None:
     """The kernel of this architecture where there is one and it takes the problem."""
-    with targets.on_device_of(a, "a"):
-        given = (a, b, out, a_scale, b_scale, bias, activation)
-        if residual is not None or not backends.specialised(
+    with targets.on_device_of(product.a, "a"):
+        if not backends.specialised(
             "matmul.hopper.fp8.launch",
-            lambda hopper: hopper.supported(a, b, out, a_scale, b_scale, activation),
-            lambda hopper: hopper.launch(*given),
+            lambda hopper: hopper.supported(product),
+            lambda hopper: hopper.launch(product),
         ):
-            fp8.launch(*given, residual)
+            fp8.launch(product)
 
 
 @prepared
@@ -66,8 +64,9 @@ def multiply(
     residual: torch.Tensor | None,
     out_dtype: torch.dtype,
 ) -> torch.Tensor:
-    out = _output(a, b, a_scale, b_scale, bias, activation, residual, out_dtype)
-    return product(a, b, a_scale, b_scale, bias, activation, residual, out)
+    out = _output(a, b, out_dtype)
+    into(a, b, a_scale, b_scale, bias, activation, residual, out)
+    return out
 
 
 matmul_fp8_op = torch.library.custom_op("warpwatch::matmul_fp8", mutates_args=())(multiply)
@@ -76,26 +75,6 @@ matmul_fp8_op = torch.library.custom_op("warpwatch::matmul_fp8", mutates_args=()
 @matmul_fp8_op.register_fake
 def _output(a: torch.Tensor, b: torch.Tensor, *rest: Any) -> torch.Tensor:
     return torch.empty((a.shape[0], b.shape[1]), dtype=rest[-1], device=a.device)
-
-
-@torch.library.custom_op("warpwatch::matmul_fp8_into", mutates_args=("out",))
-@prepared
-def matmul_fp8_into_op(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    a_scale: torch.Tensor | None,
-    b_scale: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    residual: torch.Tensor | None,
-    out: torch.Tensor,
-) -> None:
-    product(a, b, a_scale, b_scale, bias, activation, residual, out)
-
-
-@matmul_fp8_into_op.register_fake
-def _written(*_: Any) -> None:
-    """``out`` keeps its shape."""
 
 
 def checked_dtype(

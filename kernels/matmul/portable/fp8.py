@@ -6,6 +6,8 @@ decoded to fp16, which holds all of e4m3 exactly, on its way to the fp16 matrix 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 import triton
 import triton.language as tl
@@ -19,7 +21,8 @@ from kernels.matmul.common.epilogue import (
     tile_of_program,
     wide_pitch,
 )
-from kernels.matmul.common.fp8_scales import BLOCK, Scale
+from kernels.matmul.common.fp8_scales import BLOCK
+from kernels.matmul.common.product import Product
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
 
@@ -155,28 +158,19 @@ def matmul_fp8(
     store_parts(c, b_c, i_n * BLOCK_N, in_m, N, epilogue, ACTIVATION, PARTS)
 
 
-def launch(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    out: torch.Tensor,
-    a_scale: Scale,
-    b_scale: Scale,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    residual: torch.Tensor | None,
-) -> None:
-    """``out = activation((a * a_scale) @ (b * b_scale) + bias) + residual``, checked arguments."""
-    M, K = a.shape
-    N = b.shape[1]
+def launch(product: Product) -> None:
+    """Fill its ``out``."""
+    (M, N, K), a, b = product.sizes, product.a, product.b
+    a_scale, b_scale = product.a_scale, product.b_scale
     with targets.on_device_of(a):
         target = targets.current()
         native = configs.multiplies(target, a.dtype)
-        plain = residual is None and not (a_scale.blocks or b_scale.blocks)
+        plain = product.residual is None and not product.by_blocks
         config = configs.choose_fp8(target, M, N, K, native=native, plain=plain)
         fnuz = a.dtype == torch.float8_e4m3fnuz
         if not native:
-            a, b = a.view(torch.uint8), b.view(torch.uint8)
-        grid, given = tiled(a, b, out, bias, activation, residual, config)
+            product = replace(product, a=a.view(torch.uint8), b=b.view(torch.uint8))
+        grid, given = tiled(product, config)
         noted(matmul_fp8, grid)(
             **given,
             a_scale=a_scale.values,
@@ -191,4 +185,4 @@ def launch(
             PROMOTE=native and target.has_wgmma,
         )
         if config.splits > 1:
-            combine_splits.launch(given["c"], out, bias, activation, residual)
+            combine_splits.launch(given["c"], product)

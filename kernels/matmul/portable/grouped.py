@@ -183,11 +183,7 @@ def launch(
             Pitch(*out.stride()),
             STEPS=groups.bit_length(),
             FAR=far(config, a.stride(), b.stride()[1:], out.stride()),
-            BLOCK_M=config.block_m,
-            BLOCK_N=config.block_n,
-            BLOCK_K=config.block_k,
-            GROUP_M=config.group_m,
-            **config.options(),
+            **config.constants(),
         )
     return out
 
@@ -214,10 +210,6 @@ def launch_weights(
             out.stride(0),
             Pitch(*out.stride()[1:]),
             FAR=far(config, a.stride()[::-1], dout.stride(), out.stride()[1:]),
-            BLOCK_M=config.block_m,
-            BLOCK_N=config.block_n,
-            BLOCK_K=config.block_k,
-            GROUP_M=config.group_m,
-            **config.options(),
+            **config.constants(),
         )
     return out

@@ -18,6 +18,7 @@ from kernels.matmul.common.epilogue import (
     tile_of_program,
     wide_pitch,
 )
+from kernels.matmul.common.product import Product
 from kernels.matmul.common.tuning import MatmulConfig, choose
 from kernels.runtime import targets
 from kernels.runtime.addressing import far
@@ -121,22 +122,11 @@ def matmul_kernel(
     store_parts(c, b_c, i_n * BLOCK_N, in_m, N, epilogue, ACTIVATION, PARTS)
 
 
-def tiled(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    out: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    residual: torch.Tensor | None,
-    config: MatmulConfig,
-) -> tuple[tuple[int, int], dict[str, Any]]:
-    """The grid, and by name what kernels of tiles take: ``c`` is ``out`` unless K is split. What is
-    added, and the activation, come after the parts."""
-    M, N = out.shape
-    c, split = out, config.splits > 1
-    if split:
-        c = torch.empty((config.splits, M, N), dtype=torch.float32, device=a.device)
-        bias, activation, residual = None, None, None
+def tiled(product: Product, config: MatmulConfig) -> tuple[tuple[int, int], dict[str, Any]]:
+    """The grid, and by name what kernels of tiles take: ``c`` has parts of K where it is split."""
+    (M, N, K), a, b = product.sizes, product.a, product.b
+    part = product.in_parts(config.splits)
+    c, residual = part.out, part.residual
     a_rows = describable_rows(a, (config.block_m, config.block_k)) if config.tma else None
     b_rows = describable_rows(b, (config.block_k, config.block_n)) if config.tma else None
     tma = a_rows is not None and b_rows is not None
@@ -147,44 +137,32 @@ def tiled(
         "a": a_rows if tma else a,
         "b": b_rows if tma else b,
         "c": c,
-        "bias": bias,
+        "bias": part.bias,
         "residual": residual,
         "M": M,
         "N": N,
-        "K": a.shape[1],
+        "K": K,
         **{name: Pitch(*one) for name, one in zip(names, strides, strict=True)},
-        "BLOCK_M": config.block_m,
-        "BLOCK_N": config.block_n,
-        "BLOCK_K": config.block_k,
-        "GROUP_M": config.group_m,
-        "ACTIVATION": activation or "none",
+        "ACTIVATION": part.activation or "none",
         "TMA": tma,
         "A_TRANSPOSED": tma and a.stride(1) != 1,
         "B_TRANSPOSED": tma and b.stride(1) != 1,
-        "SPLIT": split,
+        "SPLIT": config.splits > 1,
         "FAR": far(config, *strides),
-        **config.options(),
+        **config.constants(),
     }
     tiles = triton.cdiv(M, config.block_m) * triton.cdiv(N, config.block_n)
     return (tiles, config.splits), given
 
 
-def launch(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    out: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    allow_tf32: bool,
-    residual: torch.Tensor | None = None,
-) -> None:
-    """``out = activation(a @ b + bias) + residual`` for checked arguments."""
+def launch(product: Product, allow_tf32: bool) -> None:
+    """Fill its ``out``."""
+    a = product.a
     with targets.on_device_of(a):
         target = targets.current()
         use_tf32 = allow_tf32 and a.dtype == torch.float32 and target.has_tf32
-        (M, K), N = a.shape, b.shape[1]
-        config = choose(target, M, N, K, a.dtype, use_tf32=use_tf32)
-        grid, given = tiled(a, b, out, bias, activation, residual, config)
+        config = choose(target, *product.sizes, a.dtype, use_tf32=use_tf32)
+        grid, given = tiled(product, config)
         split = config.splits > 1
         noted(matmul_kernel, grid if split else grid[:1])(
             **given,
@@ -192,7 +170,7 @@ def launch(
             EARLY=split and target.overlaps_launches,
         )
         if split:
-            combine_splits.launch(given["c"], out, bias, activation, residual)
+            combine_splits.launch(given["c"], product)
 
 
 def describable_rows(matrix: torch.Tensor, block: tuple[int, int]) -> TensorDescriptor | None:

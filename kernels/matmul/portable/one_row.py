@@ -6,11 +6,11 @@ columns, which memory gives faster than the short runs of many that its tiles ar
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
 
 from kernels.matmul.common.epilogue import Epilogue, Pitch, store_tile
+from kernels.matmul.common.product import Product
 from kernels.matmul.common.tuning import OneRowConfig
 from kernels.runtime import targets
 from kernels.runtime.addressing import LIMIT
@@ -60,26 +60,19 @@ def one_row_kernel(
     store_tile(c, b_c, o_first, tl.full([1], 1, tl.int1), N, epilogue, ACTIVATION)
 
 
-def launch(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    out: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    residual: torch.Tensor | None,
-    config: OneRowConfig,
-) -> None:
-    """``out = activation(a @ b + bias) + residual`` for a of one row and b that lies along K."""
-    K, N = b.shape
+def launch(product: Product, config: OneRowConfig) -> None:
+    """Fill the ``out`` of a product of one row and of b that lies along K."""
+    (_, N, K), a, b, out = product.sizes, product.a, product.b, product.out
+    residual = product.residual
     columns = max(out.stride(1), 0 if residual is None else residual.stride(1))
     if max(a.stride(1) * config.block_k, columns * config.block_n) >= LIMIT:
-        return portable.launch(a, b, out, bias, activation, False, residual)
+        return portable.launch(product, False)
     with targets.on_device_of(a):
         noted(one_row_kernel, (triton.cdiv(N, config.block_n),))(
             a,
             b,
             out,
-            bias,
+            product.bias,
             residual,
             N,
             K,
@@ -89,6 +82,6 @@ def launch(
             residual.stride(1) if residual is not None else None,
             BLOCK_N=config.block_n,
             BLOCK_K=min(config.block_k, max(16, triton.next_power_of_2(K))),
-            ACTIVATION=activation or "none",
+            ACTIVATION=product.activation or "none",
             num_warps=config.num_warps,
         )

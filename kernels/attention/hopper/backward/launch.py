@@ -5,25 +5,23 @@ hopper/backward/wide/launch.py has those of wider heads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 import triton
-from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernels.attention.common.addressing import near
 from kernels.attention.common.numerics.constants import LOG2_E
-from kernels.attention.common.numerics.exactness import keys_seen
-from kernels.attention.common.packed.sequences import Packed
+from kernels.attention.common.problem import Found, Given, Problem
 from kernels.attention.hopper.backward.one_pass.kernel import attention_backward_hopper
-from kernels.attention.hopper.descriptors import copyable, described, numbers
-from kernels.attention.hopper.forward.launch import supported as supported_forward
+from kernels.attention.hopper.descriptors import described, numbers
 from kernels.attention.hopper.packed.tiles import listed
+from kernels.device import hopper_rings as ring
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
 
-from .row_stats import Tensors, attention_backward_hopper_convert, attention_backward_hopper_prepare
+from .heavy_rows import launch as heavy_rows
+from .row_stats import attention_backward_hopper_convert, attention_backward_hopper_prepare
 from .short import launch as short
 from .wide import launch as wide
 
@@ -90,33 +88,20 @@ def choose(
     return HopperBackwardConfig(128, two_kernels=False, block_m=64, stages=2)
 
 
-def supported(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    dout: torch.Tensor,
-    scale: float,
-    *,
-    causal: bool = True,
-    left_offset: int | None = None,
-    packed: Packed | None = None,
-    **_: int,
-) -> bool:
-    """Whether these kernels take the problem: as the forward's, head dims from 33 on, and causal
-    windows; packed sequences without a window up to head dim 128.
+def supported(problem: Problem, dout: torch.Tensor) -> bool:
+    """Whether these kernels take the problem: what heavy_rows/launch.py takes; packed sequences
+    without a window up to head dim 128.
 
     Fewer than half a block of queries would need workspaces many times the size of q: their rows
     are rounded up to whole blocks. So would packed sequences most of which are that short, however
     long others are.
     """
+    q, alone = problem.q, problem.packed is None
     return (
-        (causal or left_offset is None)
-        and q.shape[3] > 32
-        and q.shape[1] >= (64 if q.shape[3] <= 64 else 32)
-        and k.shape[1] <= MOST_KEYS
-        and (packed is None or (left_offset is None and q.shape[3] <= 128 and _fits(q)))
-        and supported_forward(q, k, v, scale, packed)
-        and copyable(dout if packed is None else dout[:1])
+        q.shape[1] >= (64 if q.shape[3] <= 64 else 32)
+        and problem.k.shape[1] <= MOST_KEYS
+        and (alone or (problem.mask.left is None and q.shape[3] <= 128 and _fits(q)))
+        and heavy_rows.supported(problem, dout)
     )
 
 
@@ -129,23 +114,16 @@ def _fits(q: torch.Tensor) -> bool:
     return rows <= MOST_ROWS * tokens or rows * heads * columns * 4 <= FEW_BYTES
 
 
-def faster(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    keys_seen: int,
-    *,
-    windowed: bool = False,
-    packed: Packed | None = None,
-) -> bool:
+def faster(problem: Problem) -> bool:
     """Whether these kernels, which take the problem, take less time than the portable ones.
 
-    ``keys_seen``: by a query, in the mean, or ``windowed`` at most. A program starts and ends
-    without products beside it, which shows where it walks few queries; but not where nearly all
-    programs run at once.
+    A program starts and ends without products beside it, which shows where it walks few queries;
+    but not where nearly all programs run at once.
     """
-    batch, seqlen_q, heads, head_dim = q.shape
-    seqlen_k, kv_heads = k.shape[1], k.shape[2]
-    if windowed:
+    batch, seqlen_q, heads, head_dim = problem.q.shape
+    seqlen_k, kv_heads, packed = problem.k.shape[1], problem.kv_heads, problem.packed
+    keys_seen = problem.keys_seen
+    if problem.mask.left is not None:
         return head_dim > 64 or keys_seen * min(heads // kv_heads, 3) > FEW_WINDOW
     walked = keys_seen * seqlen_q * (heads // kv_heads) // seqlen_k
     if packed is not None:
@@ -158,39 +136,28 @@ def faster(
 
 
 def launch(
-    tensors: Tensors,
+    problem: Problem,
+    given: Given,
+    found: Found,
     *,
-    causal: bool,
-    causal_offset: int,
-    left_offset: int | None = None,
-    scale: float,
-    packed: Packed | None = None,
+    marked: bool = False,
     config: HopperBackwardConfig | None = None,
 ) -> None:
-    """Fill the gradients of ``tensors`` that ``supported`` accepts.
-
-    Packed tensors are as ``Packed.spread`` makes them, but for their gradients.
+    """Fill ``found``, gradients of q, k and v of a problem that ``supported`` accepts. ``marked``:
+    whether dlse is what portable/backward/heavy_rows.py has in its place.
 
     Where dq is summed, that is without ``two_kernels``, a number of a head's K or V that is not
     finite makes dq of all its queries NaN, also of those that do not see that key.
     """
     # Of its columns, too, 32 bits count how far they are apart.
-    tensors = tensors._replace(out=near(tensors.out))
-    seqlen_q, seqlen_k, head_dim = tensors.q.shape[1], tensors.k.shape[1], tensors.q.shape[3]
-    seen = keys_seen(seqlen_k, causal, causal_offset, left_offset, seqlen_q)
-    windowed = left_offset is not None
-    config = config or choose(head_dim, seen, windowed=windowed, packed=packed is not None)
+    given = given._replace(out=near(given.out))
+    head_dim, windowed = problem.q.shape[3], problem.mask.left is not None
+    packed = problem.packed is not None
+    config = config or choose(head_dim, problem.keys_seen, windowed=windowed, packed=packed)
     if config.two_kernels:
         kernels = wide if config.columns > 128 else short
-        return kernels.launch(
-            tensors,
-            causal=causal,
-            causal_offset=causal_offset,
-            left_offset=left_offset,
-            scale=scale,
-            stages=config.stages,
-        )
-    _launch(_Sums.of(tensors, config, causal, packed), scale, causal_offset, left_offset)
+        return kernels.launch(problem, given, found, marked=marked, stages=config.stages)
+    _launch(problem, config, given, found, marked)
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,10 +166,6 @@ class _Sums:
     ``places`` is where packed sequences stand (hopper/packed/places.py), ``n_m`` and ``n_n`` count
     blocks of rows and keys, ``blocks`` those of a sequence's keys."""
 
-    tensors: Tensors
-    config: HopperBackwardConfig
-    causal: bool
-    packed: Packed | None
     rows: torch.Tensor
     sums: torch.Tensor
     bounds: torch.Tensor
@@ -214,14 +177,8 @@ class _Sums:
     blocks: int
 
     @classmethod
-    def of(
-        cls,
-        tensors: Tensors,
-        config: HopperBackwardConfig,
-        causal: bool,
-        packed: Packed | None,
-    ) -> _Sums:
-        q, k = tensors.q, tensors.k
+    def of(cls, problem: Problem, config: HopperBackwardConfig) -> _Sums:
+        q, k, packed = problem.q, problem.k, problem.packed
         (batch, seqlen_q, heads, _), (_, seqlen_k, kv_heads, _) = q.shape, k.shape
         block_m = config.block_m
         n_m, n_n = triton.cdiv(seqlen_q, block_m), triton.cdiv(seqlen_k, BLOCK_N)
@@ -239,50 +196,36 @@ class _Sums:
         # The same code for most lengths: they change from call to call.
         blocks = triton.next_power_of_2(max(blocks, 1 if packed is None else 256))
         counts = (n_heads, n_kv_heads, n_m, n_n, blocks)
-        return cls(tensors, config, causal, packed, rows, sums, bounds, places, *counts)
-
-    @property
-    def lengths(self) -> tuple[int, int, int, int]:
-        """Of heads that read and that are read, and of rows and keys."""
-        q, k = self.tensors.q, self.tensors.k
-        return q.shape[2], k.shape[2], q.shape[1], k.shape[1]
-
-    @property
-    def sequences(self) -> int | None:
-        return None if self.packed is None else self.tensors.q.shape[0]
-
-    @property
-    def shape(self) -> dict[str, int]:
-        head_dim, config = self.tensors.q.shape[3], self.config
-        return {"HEAD_DIM": head_dim, "BLOCK_D": config.columns, "BLOCK_M": config.block_m}
-
-    def tiles(self) -> tuple[torch.Tensor | None, int]:
-        """The list of packed sequences' tiles, and how many programs there are."""
-        if self.packed is None:
-            return None, self.n_n * self.n_kv_heads
-        _, kv_heads, _, seqlen_k = self.lengths
-        return listed(
-            self.packed.swapped(), seqlen_k, kv_heads, BLOCK_N,
-            causal=self.causal, pairs=False, by_head=not self.causal, spare=0,
-            places=self.places, place_rows=self.config.block_m,
-        )  # fmt: skip
+        return cls(rows, sums, bounds, places, *counts)
 
 
-def _launch(one: _Sums, scale: float, causal_offset: int, left_offset: int | None) -> None:
+def _launch(
+    problem: Problem, config: HopperBackwardConfig, given: Given, found: Found, marked: bool
+) -> None:
     """What sums are prepared with, the sums, and dq from those."""
-    dout, dlse, q, k, v, out, lse, dq, dk, dv, marked = one.tensors
-    block_m, block_d = one.config.block_m, one.config.columns
-    heads, kv_heads, seqlen_q, seqlen_k = one.lengths
-    packed, num_warps = one.packed, 4 if one.packed is None else 8
+    (dout, dlse, out, lse), (dq, dk, dv), one = given, found, _Sums.of(problem, config)
+    q, k, v, packed, scale = problem.q, problem.k, problem.v, problem.packed, problem.scale
+    causal, causal_offset, left_offset = problem.mask
+    block_m, block_d = config.block_m, config.columns
+    (batch, seqlen_q, heads, head_dim), (_, seqlen_k, kv_heads, _) = q.shape, k.shape
+    shape = {"HEAD_DIM": head_dim, "BLOCK_D": block_d, "BLOCK_M": block_m}
+    sequences, num_warps = (None, 4) if packed is None else (batch, 8)
     # Of q, dout and sums of one query head at a time: a program walks them one after the other.
     a_head = one.n_m * block_m * block_d * 8
     with targets.on_device_of(q):
-        tiles, programs = one.tiles()
+        tiles: torch.Tensor | None = None
+        programs = one.n_n * one.n_kv_heads
+        if packed is not None:
+            of_keys = replace(problem, q=k, k=q, packed=packed.swapped())
+            tiles, programs = listed(
+                of_keys, BLOCK_N, pairs=False, by_head=not causal, spare=0,
+                places=one.places, place_rows=block_m,
+            )  # fmt: skip
         grid = (one.n_m * one.n_heads + one.n_n * one.n_kv_heads,)
         noted(attention_backward_hopper_prepare, grid)(
-            k, v, out, dout, lse, dlse, one.bounds, one.rows, one.sums, one.places, one.sequences,
+            k, v, out, dout, lse, dlse, one.bounds, one.rows, one.sums, one.places, sequences,
             *k.stride()[:3], *v.stride()[:3], *out.stride(), *dout.stride()[:3],
-            one.n_heads // heads, heads, kv_heads, seqlen_q, seqlen_k, BLOCK_N=BLOCK_N, **one.shape,
+            one.n_heads // heads, heads, kv_heads, seqlen_q, seqlen_k, BLOCK_N=BLOCK_N, **shape,
             MARKED=marked, num_warps=num_warps,
         )  # fmt: skip
         noted(attention_backward_hopper, (programs,))(
@@ -292,31 +235,25 @@ def _launch(one: _Sums, scale: float, causal_offset: int, left_offset: int | Non
             described(packed, dout, block_m, block_d),
             numbers(one.rows, block_m),
             one.bounds,
-            TensorDescriptor(
-                one.sums,
-                list(one.sums.shape),
-                [block_d, 1],
-                [block_m, block_d],
-                gl.NVMMASharedLayout.get_default_for([block_m, block_d], gl.int32),
-            ),
+            ring.boxes(one.sums, (block_m, block_d)),
             described(packed, dk, BLOCK_N, block_d),
             described(packed, dv, BLOCK_N, block_d),
             tiles,
             heads,
             kv_heads,
-            q.shape[0],
+            batch,
             seqlen_q,
             seqlen_k,
             causal_offset,
             left_offset,
-            wide.heads_together(one.n_kv_heads, a_head, causal=one.causal),
+            wide.heads_together(one.n_kv_heads, a_head, causal=causal),
             scale,
             scale * LOG2_E,
             BLOCK_M=block_m,
             BLOCK_N=BLOCK_N,
             HEAD_DIM=block_d,
-            STAGES=one.config.stages,
-            CAUSAL=one.causal,
+            STAGES=config.stages,
+            CAUSAL=causal,
             EVEN=packed is None and seqlen_k % BLOCK_N == 0,
             BLOCKS=one.blocks,
             PRODUCER_REGISTERS=24,
@@ -324,7 +261,7 @@ def _launch(one: _Sums, scale: float, causal_offset: int, left_offset: int | Non
             launch_pdl=True,
         )
         noted(attention_backward_hopper_convert, (one.n_m * one.n_heads,))(
-            one.sums, one.rows, one.bounds, dq, one.places, one.sequences,
-            *one.lengths, scale, BLOCK_N=BLOCK_N, BLOCKS=one.blocks, **one.shape,
+            one.sums, one.rows, one.bounds, dq, one.places, sequences,
+            heads, kv_heads, seqlen_q, seqlen_k, scale, BLOCK_N=BLOCK_N, BLOCKS=one.blocks, **shape,
             num_warps=num_warps, launch_pdl=True,
         )  # fmt: skip

@@ -13,9 +13,6 @@ others' size takes n bits of those 18 from all queries of its head.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import torch
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
@@ -23,25 +20,6 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from kernels.attention.common.numerics.constants import TO_BASE_2
 from kernels.attention.common.numerics.heavy_rows import is_marked, spoilt
 from kernels.attention.hopper.packed.places import PLACE, place
-
-
-class Tensors(NamedTuple):
-    """What gradients come from, and where they go: ``dq``, ``dk`` and ``dv`` are contiguous. So are
-    ``lse`` and ``dlse``, fp32 (batch, heads, seqlen_q); ``out`` may have any strides. ``marked``:
-    whether dlse is what portable/backward/heavy_rows.py has in its place."""
-
-    dout: torch.Tensor
-    dlse: torch.Tensor | None
-    q: torch.Tensor
-    k: torch.Tensor
-    v: torch.Tensor
-    out: torch.Tensor
-    lse: torch.Tensor
-    dq: torch.Tensor
-    dk: torch.Tensor
-    dv: torch.Tensor
-    marked: bool = False
-
 
 # How many units 1 is in a row, a power of two, from the norm of its dout ($1), its delta ($2), the
 # largest norm of v ($3) and element of k ($4). Two kernels have to find the same number to the last

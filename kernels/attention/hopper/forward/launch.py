@@ -8,7 +8,7 @@ import torch
 import triton
 
 from kernels.attention.common.numerics.constants import LOG2_E
-from kernels.attention.common.packed.sequences import Packed
+from kernels.attention.common.problem import Problem
 from kernels.attention.hopper.descriptors import columns, copyable, described
 from kernels.attention.hopper.packed.tiles import listed
 from kernels.attention.hopper.problem import BEYOND
@@ -129,28 +129,23 @@ def choose(
     )
 
 
-def supported(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    scale: float,
-    packed: Packed | None = None,
-    *,
-    causal: bool = False,
-    causal_offset: int = 0,
-    left_offset: int | None = None,
-) -> bool:
-    """Whether this kernel takes the problem: 16-bit, on Hopper, strides the copy engine takes, and
-    where the portable kernel is not as fast."""
-    head_dim = q.shape[3]
-    if left_offset is not None and not (
-        causal and (head_dim > 128 or (head_dim > 64 and causal_offset - left_offset >= NARROW))
-    ):
-        return False
-    rows = packed.max_q if packed else q.shape[1]
-    if (packed is not None or left_offset is not None) and rows <= FEW_ROWS and head_dim <= 128:
-        return False
-    if packed is not None:
+def supported(problem: Problem) -> bool:
+    """Whether this kernel takes the problem, and the portable one is not as fast."""
+    mask, head_dim = problem.mask, problem.q.shape[3]
+    if mask.left is not None and head_dim <= 128:
+        narrow = mask.offset - mask.left < NARROW or problem.lengths[0] <= FEW_ROWS
+        if head_dim <= 64 or narrow:
+            return False
+    return (mask.causal or mask.left is None) and copied(problem)
+
+
+def copied(problem: Problem) -> bool:
+    """Whether it is of 16 bits, on Hopper, with strides that the copy engine takes, and of packed
+    sequences with rows enough."""
+    q, k, v, head_dim = problem.q, problem.k, problem.v, problem.q.shape[3]
+    if problem.packed is not None:
+        if problem.lengths[0] <= FEW_ROWS and head_dim <= 128:
+            return False
         # The batch is the same rows again, which descriptors of packed sequences know.
         q, k, v = q[:1], k[:1], v[:1]
         if max(q.shape[1], k.shape[1]) > BEYOND.value:
@@ -160,28 +155,21 @@ def supported(
         and q.dtype in (torch.float16, torch.bfloat16)
         and head_dim <= 256
         and head_dim % 8 == 0
-        and scale > 0.0
+        and problem.scale > 0.0
         and all(copyable(x) for x in (q, k, v))
     )
 
 
 def _programs(
-    q: torch.Tensor, config: HopperConfig, packed: Packed | None, causal: bool, tails: bool
+    problem: Problem, config: HopperConfig, tails: bool
 ) -> tuple[torch.Tensor | None, tuple[int, int, int], tuple[int, ...]]:
     """The list of packed sequences' tiles, how ``tails`` are cut, and the grid: of three axes where
     a program has one tile ``once``."""
-    batch, seqlen_q, heads, _ = q.shape
+    batch, seqlen_q, heads, _ = problem.q.shape
     block_m, processors = ROWS * config.consumers, targets.multiprocessors()
-    if packed is not None:
+    if problem.packed is not None:
         tiles, programs = listed(
-            packed,
-            seqlen_q,
-            heads,
-            block_m,
-            causal=causal,
-            pairs=config.pairs,
-            by_head=config.by_head,
-            spare=processors,
+            problem, block_m, pairs=config.pairs, by_head=config.by_head, spare=processors
         )
         return tiles, (0, 0, 1), (min(programs, processors),)
     per_head = triton.cdiv(seqlen_q, block_m)
@@ -195,31 +183,24 @@ def _programs(
 
 
 def launch(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
+    problem: Problem,
     out: torch.Tensor,
     lse: torch.Tensor | None,
-    *,
-    causal: bool,
-    causal_offset: int,
-    left_offset: int | None = None,
-    scale: float,
-    packed: Packed | None = None,
     rows: torch.Tensor | None = None,
     config: HopperConfig | None = None,
 ) -> None:
     """Fill ``out``, ``lse`` and ``rows`` as ``forward.launch`` does, for what ``supported``
     accepts."""
+    q, k, v, packed = problem.q, problem.k, problem.v, problem.packed
+    causal, causal_offset, left_offset = problem.mask
     batch, seqlen_q, heads, head_dim = q.shape
-    longest = packed.max_q if packed else seqlen_q
     block_d, rest, split = columns(head_dim, causal)
 
     with targets.on_device_of(q):
         processors = targets.multiprocessors()
         config = config or choose(
             head_dim,
-            longest,
+            problem.lengths[0],
             causal,
             seqlen_k=k.shape[1],
             n_heads=heads * batch,
@@ -228,7 +209,7 @@ def launch(
             window=None if left_offset is None else causal_offset - left_offset,
         )
         full = not causal and left_offset is None and packed is None
-        tiles, cut, grid = _programs(q, config, packed, causal, full and config.tails)
+        tiles, cut, grid = _programs(problem, config, full and config.tails)
         once = len(grid) == 3
         noted(attention_forward_hopper, grid)(
             described(packed, q, ROWS, block_d),
@@ -246,7 +227,7 @@ def launch(
             causal_offset,
             left_offset,
             *cut,
-            scale * LOG2_E,
+            problem.scale * LOG2_E,
             CONSUMERS=config.consumers,
             BLOCK_N=config.block_n,
             HEAD_DIM=block_d,

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 
 import torch
 import triton
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernels.attention.common.numerics.fp8_scales import Scales
-from kernels.attention.common.packed.sequences import Packed
+from kernels.attention.common.problem import Problem
 from kernels.attention.hopper.descriptors import copyable, described
 from kernels.attention.hopper.forward.launch import ROWS
 from kernels.attention.hopper.packed.tiles import listed
@@ -67,23 +66,15 @@ def choose(head_dim: int, seqlen_q: int, causal: bool, mean: int | None = None) 
     return Fp8HopperConfig(3, block_n=128, stages=3, skip=causal)
 
 
-def _by_head(config: Fp8HopperConfig, head_dim: int, longest: int, causal: bool) -> bool:
-    """Whether packed sequences' tiles are listed by head: as hopper/forward/launch.py has it."""
-    return config.consumers == 2 and (not causal or head_dim > 128 or longest > 1024)
-
-
-def supported(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    scale: float,
-    packed: Packed | None = None,
-) -> bool:
-    """Whether this kernel takes the problem: on Hopper, enough queries, strides it can read."""
-    head_dim = q.shape[3]
-    rows = q.shape[1]
+def supported(problem: Problem) -> bool:
+    """Whether this kernel takes the problem: on Hopper, enough queries, strides it can read, at
+    most causal."""
+    q, k, v, packed = problem.q, problem.k, problem.v, problem.packed
+    head_dim, rows = q.shape[3], problem.lengths[0]
+    if problem.mask.left is not None or problem.options.softcap is not None:
+        return False
     if packed is not None:
-        batch, rows = len(q), packed.max_q
+        batch = len(q)
         # The batch is the same rows again, which descriptors of packed sequences know.
         q, k, v = q[:1], k[:1], v[:1]
         if max(q.shape[1], k.shape[1]) > BEYOND.value:
@@ -96,58 +87,43 @@ def supported(
         and head_dim == v.shape[3] <= 256
         and head_dim % 8 == 0
         and rows >= FEWEST_QUERIES[64 if head_dim <= 64 else 256]
-        and scale > 0.0
+        and problem.scale > 0.0
         and copyable(q)
         and copyable(k)
         and turnable(v)
     )
 
 
-def _chosen(q: torch.Tensor, causal: bool, packed: Packed | None) -> Fp8HopperConfig:
-    batch, seqlen_q, _, head_dim = q.shape
-    if packed is None:
-        return choose(head_dim, seqlen_q, causal, None)
-    return choose(head_dim, packed.max_q, causal, seqlen_q // batch)
+def _chosen(problem: Problem) -> Fp8HopperConfig:
+    batch, seqlen_q, _, head_dim = problem.q.shape
+    mean = None if problem.packed is None else seqlen_q // batch
+    return choose(head_dim, problem.lengths[0], problem.mask.causal, mean)
 
 
-def _tiles(
-    q: torch.Tensor, config: Fp8HopperConfig, causal: bool, packed: Packed | None
-) -> tuple[torch.Tensor | None, int]:
+def _tiles(problem: Problem, config: Fp8HopperConfig) -> tuple[torch.Tensor | None, int]:
     """The list of packed sequences' tiles, and how many programs there is work for."""
-    batch, seqlen_q, heads, head_dim = q.shape
+    batch, seqlen_q, heads, head_dim = problem.q.shape
     block_m = ROWS * config.consumers
-    if packed is None:
+    if problem.packed is None:
         return None, triton.cdiv(seqlen_q, block_m) * heads * batch
-    return listed(
-        packed,
-        seqlen_q,
-        heads,
-        block_m,
-        causal=causal,
-        pairs=config.pairs,
-        by_head=_by_head(config, head_dim, packed.max_q, causal),
-        spare=targets.multiprocessors(),
-    )
+    # By head as hopper/forward/launch.py has it.
+    by_head = not problem.mask.causal or head_dim > 128 or problem.lengths[0] > 1024
+    by_head, spare = by_head and config.consumers == 2, targets.multiprocessors()
+    return listed(problem, block_m, pairs=config.pairs, by_head=by_head, spare=spare)
 
 
 def launch(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
+    problem: Problem,
     out: torch.Tensor,
     lse: torch.Tensor,
-    *,
     scales: Scales,
-    causal: bool,
-    causal_offset: int,
-    scale: float,
-    packed: Packed | None = None,
     config: Fp8HopperConfig | None = None,
 ) -> None:
     """Fill ``out`` and ``lse`` for arguments that ``supported`` accepts, in two launches; of packed
-    sequences behind one that lists tiles, and ``causal_offset`` counts from each one's corner."""
+    sequences behind one that lists tiles, and the mask counts from each one's corner."""
+    q, k, v, packed, scale = problem.q, problem.k, problem.v, problem.packed, problem.scale
     batch, seqlen_q, heads, head_dim = q.shape
-    config = config or _chosen(q, causal, packed)
+    config = config or _chosen(problem)
     block_d = max(64, triton.next_power_of_2(head_dim))
     # Of fp32 more columns than 128 leave no memory for keys.
     of_box = min(128 if out.dtype == torch.float32 else block_d, block_d)
@@ -159,23 +135,16 @@ def launch(
 
     with targets.on_device_of(q):
         processors = targets.multiprocessors()
-        tiles, programs = _tiles(q, config, causal, packed)
+        tiles, programs = _tiles(problem, config)
         room = 0 if packed is None else max(KEYS, config.block_n)
         if packed is None:
             values, factors = prepare(v, heads, scale, scales)
         else:
             values, factors = prepare(v[:1], heads, scale, scales, packed.keys, room)
-        block = (1, 1, block_d, config.block_n)
         noted(attention_forward_fp8_hopper, (min(programs, processors),))(
             described(packed, q, ROWS, block_d),
             described(packed, k, config.block_n, block_d),
-            TensorDescriptor(
-                values,
-                list(values.shape),
-                list(values.stride()),
-                list(block),
-                ring.layout(block, values.dtype),
-            ),
+            ring.boxes(values, (1, 1, block_d, config.block_n)),
             described(packed, out, ROWS, of_box),
             lse,
             factors,
@@ -185,12 +154,12 @@ def launch(
             batch,
             seqlen_q,
             k.shape[1],
-            causal_offset,
+            problem.mask.offset,
             CONSUMERS=config.consumers,
             BLOCK_N=config.block_n,
             HEAD_DIM=block_d,
             STAGES=config.stages,
-            CAUSAL=causal,
+            CAUSAL=problem.mask.causal,
             BY_SEQUENCE=scales.by_sequence,
             PAIRS=config.pairs,
             Q_STAGES=config.q_stages,

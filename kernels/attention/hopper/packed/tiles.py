@@ -12,7 +12,8 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.attention.common.packed.sequences import Packed, begins, behind, bounds
+from kernels.attention.common.packed.sequences import begins, behind, bounds
+from kernels.attention.common.problem import Problem
 from kernels.runtime.launch import noted
 
 from .places import PLACE, list_places
@@ -22,12 +23,9 @@ FIELDS = tl.constexpr(8)  # numbers a unit takes in the list, and the front of t
 
 
 def listed(
-    packed: Packed,
-    tokens: int,
-    heads: int,
+    problem: Problem,
     rows: int,
     *,
-    causal: bool,
     pairs: bool,
     by_head: bool,
     spare: int,
@@ -38,6 +36,8 @@ def listed(
     with ``pairs``, two of them. Behind it is room for ``spare`` more. Told at ``list_tiles``, where
     ``places``, int32 (blocks, 4), is filled if given: those of blocks of ``place_rows`` keys, then
     of ``rows`` queries."""
+    packed, tokens, heads = problem.packed, problem.q.shape[1], problem.heads
+    assert packed is not None
     batch = packed.cu_q.numel() - 1
     each = 2 if pairs else 1
     most = triton.cdiv(packed.max_q, rows)
@@ -54,7 +54,7 @@ def listed(
         most,
         units,
         ROWS=rows,
-        CAUSAL=causal,
+        CAUSAL=problem.mask.causal,
         PAIRS=pairs,
         BY_HEAD=by_head,
         BLOCK=LISTED_AT_ONCE,

@@ -12,7 +12,9 @@ import torch
 from kernels.attention.common import shapes
 from kernels.attention.common.numerics import fp8_scales
 from kernels.attention.common.options import Options
+from kernels.attention.common.problem import Mask, Problem
 from kernels.attention.dispatch.fp8 import launch
+from kernels.attention.operators.outputs import unwritten
 from kernels.runtime import autograd, checks
 from kernels.runtime.addressing import near
 from kernels.runtime.launch import prepared
@@ -53,26 +55,29 @@ def check_options(q: torch.Tensor, options: Options) -> None:
 
 
 def attend(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    causal: bool,
-    causal_offset: int,
-    left_offset: int | None,
-    softmax_scale: float | None,
-    *,
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *mask_and_scale: Any, **given: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(out, log-sum-exp) for tensors whose shapes are checked."""
+    named, batch = {"q": q, "k": k, "v": v}, q.shape[0]
+    return served(flash_attention_fp8_op, _forward, named, batch, *mask_and_scale, **given)
+
+
+def served(
+    operator: Any,
+    body: Any,
+    named: dict[str, Any],
+    batch: int,
+    *others: Any,
     softcap: float | None = None,
     **given: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(out, log-sum-exp) for tensors whose shapes are checked; ``given``, scales and ``out_dtype``,
-    is checked here."""
-    scales, out_dtype = checked(q, k, v, q.shape[0], **given)
-    scale = checks.softmax_scale(softmax_scale, q.shape[3])
-    run: Any = flash_attention_fp8_op if checks.traced(q, k, v, *scales) else _forward
-    masks = (causal, causal_offset, left_offset)
-    named = {"q": q, "k": k, "v": v, **dict(zip(SCALES, scales, strict=True))}
+    """What ``operator`` or its ``body`` makes of ``named``, of scales and ``others``; ``given``,
+    scales and ``out_dtype``, is checked here."""
+    scales, out_dtype = checked(named["q"], named["k"], named["v"], batch, **given)
+    named |= dict(zip(SCALES, scales, strict=True))
+    run = operator if checks.traced(*named.values(), *others) else body
     outputs: tuple[torch.Tensor, torch.Tensor]
-    outputs = autograd.forward_only(run, NO_GRADIENT, named, *masks, scale, softcap, out_dtype)
+    outputs = autograd.forward_only(run, NO_GRADIENT, named, *others, softcap, out_dtype)
     return outputs
 
 
@@ -103,26 +108,14 @@ def checked(
 def _check_scale(
     name: str, value: Any, lead: torch.Tensor, batch: int, heads: int, kv_heads: int
 ) -> None:
-    if value is None:
-        return
-    if not isinstance(value, torch.Tensor):
-        raise TypeError(
-            f"{name}: expected {_expected(name, batch, heads, kv_heads)}, got "
-            f"{type(value).__name__}; torch.tensor({name}, device=q.device) makes one"
-        )
-    checks.dense(name, value)
-    shapes = ((), (1,), (heads,), (batch, heads), (batch, kv_heads))
-    if value.dtype != torch.float32 or not checks.shaped(value, *shapes):
-        got = f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
-        raise ValueError(f"{name}: expected {_expected(name, batch, heads, kv_heads)}, got {got}")
-    checks.same_device(name[0], lead, **{name: value})
+    def expected() -> str:
+        found = f"a float32 tensor of shape (), ({heads},) or ({batch}, {heads}), one value a head "
+        shared = f", or ({batch}, {kv_heads}), one a head of k" if kv_heads != heads else ""
+        return f"{found}of {name[0]}{shared}"
 
-
-def _expected(name: str, batch: int, heads: int, kv_heads: int) -> str:
-    """Made where it is told alone: in a text dynamo makes a constant of a symbol."""
-    found = f"a float32 tensor of shape (), ({heads},) or ({batch}, {heads}), one value a head of "
-    shared = f", or ({batch}, {kv_heads}), one a head of k" if kv_heads != heads else ""
-    return found + name[0] + shared
+    if value is not None:
+        known = ((), (1,), (heads,), (batch, heads), (batch, kv_heads))
+        checks.scale(name, value, expected, *known, **{name[0]: lead})
 
 
 @prepared
@@ -141,34 +134,15 @@ def _forward(
     out_dtype: torch.dtype,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp) for checked arguments of layout (batch, seqlen, heads, head_dim)."""
-    out, lse = _outputs(q, k, v, out_dtype)
+    out, lse = unwritten(q, k, v, out_dtype)
     if out.numel():
-        launch(
-            q,
-            k,
-            v,
-            out,
-            lse,
-            scales=fp8_scales.Scales(near(q_scale), near(k_scale), near(v_scale)),
-            causal=causal,
-            causal_offset=causal_offset,
-            left_offset=left_offset,
-            scale=scale,
-            softcap=softcap,
-        )
-    return out, lse
-
-
-def _outputs(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any
-) -> tuple[torch.Tensor, torch.Tensor]:
-    batch, seqlen_q, heads = q.shape[:3]
-    out = torch.empty((batch, seqlen_q, heads, v.shape[3]), dtype=rest[-1], device=q.device)
-    lse = torch.empty((batch, heads, seqlen_q), dtype=torch.float32, device=q.device)
+        mask, options = Mask(causal, causal_offset, left_offset), Options(softcap)
+        scales = fp8_scales.Scales(near(q_scale), near(k_scale), near(v_scale))
+        launch(Problem(q, k, v, mask, scale, None, options), out, lse, scales)
     return out, lse
 
 
 flash_attention_fp8_op = torch.library.custom_op("warpwatch::flash_attention_fp8", mutates_args=())(
     _forward
 )
-flash_attention_fp8_op.register_fake(_outputs)
+flash_attention_fp8_op.register_fake(unwritten)

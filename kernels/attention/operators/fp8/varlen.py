@@ -7,10 +7,12 @@ from typing import Any
 import torch
 
 from kernels.attention.common.numerics import fp8_scales
+from kernels.attention.common.options import Options
 from kernels.attention.common.packed import tail as packed_rest
 from kernels.attention.common.packed.sequences import Packed
+from kernels.attention.common.problem import Mask, Problem
 from kernels.attention.dispatch import fp8 as dispatch_fp8
-from kernels.runtime import autograd, checks
+from kernels.attention.operators.outputs import unwritten
 from kernels.runtime.addressing import near
 from kernels.runtime.launch import prepared
 
@@ -25,27 +27,13 @@ def attend(
     cu_k: torch.Tensor,
     max_q: int,
     max_k: int,
-    causal: bool,
-    right: int,
-    left: int | None,
-    scale: float,
-    used_q: torch.Tensor | None,
-    used_k: torch.Tensor | None,
-    *,
-    softcap: float | None = None,
+    *others: Any,
     **given: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(out, log-sum-exp) for checked arguments; ``given``, scales and ``out_dtype``, is checked
-    here."""
-    scales, out_dtype = fp8_interface.checked(q, k, v, cu_q.numel() - 1, **given)
-    traced = checks.traced(q, k, v, cu_q, cu_k, used_q, used_k, *scales)
-    run: Any = flash_attention_varlen_fp8_op if traced else _forward
+    """(out, log-sum-exp) for checked arguments: mask, scale and used rows are ``others``."""
     named = {"q": q, "k": k, "v": v, "cu_q": cu_q, "cu_k": cu_k, "max_q": max_q, "max_k": max_k}
-    named |= dict(zip(fp8_interface.SCALES, scales, strict=True))
-    others = (causal, right, left, scale, used_q, used_k, softcap, out_dtype)
-    outputs: tuple[torch.Tensor, torch.Tensor]
-    outputs = autograd.forward_only(run, fp8_interface.NO_GRADIENT, named, *others)
-    return outputs
+    op, batch = flash_attention_varlen_fp8_op, cu_q.numel() - 1
+    return fp8_interface.served(op, _forward, named, batch, *others, **given)
 
 
 @prepared
@@ -70,37 +58,20 @@ def _forward(
     out_dtype: torch.dtype,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp) for checked arguments of layout (tokens, heads, head_dim)."""
-    out, lse = _outputs(q, k, v, out_dtype)
+    out, lse = unwritten(q, k, v, out_dtype)
     packed = Packed.of(q, k, cu_q, cu_k, max_q, max_k, used_q, used_k)
     if out.numel():
         packed_rest.clear_outputs(out, lse, packed.queries)
     if out.numel() and max_q and cu_q.numel() > 1:
-        dispatch_fp8.launch(
-            packed.spread(q),
-            packed.spread(k),
-            packed.spread(v),
-            packed.spread(out),
-            lse,
-            scales=fp8_scales.Scales(near(q_scale), near(k_scale), near(v_scale)),
-            causal=causal,
-            causal_offset=right,
-            left_offset=left,
-            scale=scale,
-            softcap=softcap,
-            packed=packed,
-        )
+        mask, options = Mask(causal, right, left), Options(softcap)
+        scales = fp8_scales.Scales(near(q_scale), near(k_scale), near(v_scale))
+        q, k, v = map(packed.spread, (q, k, v))
+        problem = Problem(q, k, v, mask, scale, packed, options)
+        dispatch_fp8.launch(problem, packed.spread(out), lse, scales)
     return out, lse
-
-
-def _outputs(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any
-) -> tuple[torch.Tensor, torch.Tensor]:
-    tokens, heads = q.shape[:2]
-    out = torch.empty((tokens, heads, v.shape[2]), dtype=rest[-1], device=q.device)
-    return out, torch.empty((heads, tokens), dtype=torch.float32, device=q.device)
 
 
 flash_attention_varlen_fp8_op = torch.library.custom_op(
     "warpwatch::flash_attention_varlen_fp8", mutates_args=()
 )(_forward)
-flash_attention_varlen_fp8_op.register_fake(_outputs)
+flash_attention_varlen_fp8_op.register_fake(unwritten)

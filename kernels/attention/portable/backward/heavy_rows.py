@@ -274,7 +274,6 @@ def launch(problem: Problem, given: Given) -> torch.Tensor | None:
             dlse=given.dlse,
             lse=given.lse,
             corrected=corrected,
-            sequences=problem.sequences,
             strides=Layout.of(q=q, k=k, v=v, dout=dout, out=out),
             n_blocks=n_blocks,
             n_all=count,
@@ -283,10 +282,8 @@ def launch(problem: Problem, given: Given) -> torch.Tensor | None:
             **problem.sight,
             scale=problem.scale,
             blocks=problem.walked(),
-            BLOCK_M=config.block_m,
-            BLOCK_N=config.block_n,
             **tiles,
             SOME=SOME,
-            **config.options(),
+            **config.constants(),
         )
     return corrected

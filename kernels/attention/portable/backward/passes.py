@@ -161,17 +161,14 @@ def _rows(one: Pass) -> None:
         shift=one.shift if exact else None,
         delta=one.delta,
         total=one.total,
-        sequences=problem.sequences,
         strides=Layout.of(**one.tensors, out=given.out),
         n_blocks=blocks,
         heads=problem.heads,
         **problem.sizes,
         **one.sight,
         blocks=one.own_queries,
-        BLOCK_M=config.block_m,
-        BLOCK_N=config.block_n,
         **one.tiles,
-        **config.options(),
+        **config.constants(),
     )
 
 
@@ -196,15 +193,12 @@ def _queries(one: Pass) -> None:
         out=given.out if with_delta else None,
         exponent=one.exponent,
         far=one.ends,
-        sequences=problem.sequences,
         strides=Layout.of(**one.tensors, out=given.out),
         heads=problem.heads,
         **problem.sizes,
         rows=one.per_head,
         **one.sight,
         blocks=one.own_queries,
-        BLOCK_M=config.block_m,
-        BLOCK_N=config.block_n,
         EVEN=alone and seqlen_k % config.block_n == 0,
         ROWS=planned.padded,
         TMA=planned.tma,
@@ -212,7 +206,7 @@ def _queries(one: Pass) -> None:
         BRANCH=planned.branch and config.branch,
         MARKED=planned.marked and with_delta,
         TOGETHER=together(heads) if planned.ordered and alone else 0,
-        **config.options(),
+        **config.constants(),
     )
 
 
@@ -235,14 +229,11 @@ def _keys(one: Pass) -> None:
         dk=dk,
         dv=dv,
         far=one.ends,
-        sequences=problem.sequences,
         strides=Layout.of(**one.tensors),
         kv_heads=problem.kv_heads,
         **(problem.sizes | {"tokens": one.per_head}),
         **one.sight,
         blocks=one.own_keys,
-        BLOCK_M=config.block_m,
-        BLOCK_N=config.block_n,
         EVEN=alone and unlisted and seqlen_q % config.block_m == 0,
         ROWS=planned.padded,
         TMA=planned.tma,
@@ -251,7 +242,7 @@ def _keys(one: Pass) -> None:
         FLAT=flat,
         # Packed sequences' kernel has no registers for the order where the loops are nested.
         TOGETHER=together(heads) if planned.ordered and (alone or flat) else 0,
-        **config.options(),
+        **config.constants(),
     )
 
 

@@ -10,8 +10,8 @@ import triton
 from kernels.attention.common.numerics.exactness import sums_over_keys, sums_over_rows
 from kernels.attention.common.packed.sequences import describable_as
 from kernels.attention.common.problem import Given, Problem
-from kernels.attention.portable.tuning.choose import choose_backward, measured, most_seen
-from kernels.attention.portable.tuning.plain import DELTA_APART, NARROW, BackwardConfig
+from kernels.attention.portable.tuning.choose import Asked, choose_backward, measured
+from kernels.attention.portable.tuning.plain import DELTA_APART, BackwardConfig
 from kernels.runtime.targets import Target
 
 # The first rows of a causal problem see as few. Their weights are near 1, where the rounding of out
@@ -76,15 +76,18 @@ def plan(
     over_rows = bias_grad and sums_over_rows(bias, seqlen_q)
     exact = problem.is_exact or over_keys or far
     corrected = corrected and not exact
-    other = not measured(target, *problem.head_dims)
     packed = problem.packed is not None
     fits = describable_as(problem.packed, problem.q, problem.k, problem.v, given.dout)
-    fits = fits and not (other and packed)
-    config = _choose(target, problem, exact, other, fits, bias_grad)
+    fits = fits and (measured(target, *problem.head_dims) or not packed)
+    alone = None
+    if mask.left is None and not bias_grad:
+        alone = options.alone_in_gradients(problem.scores)
+    asked = Asked.of(target, problem, fits, alone)
+    config = choose_backward(target, widest, dtype, asked, exact=exact)
     # The queries' kernel comes first and finds delta, where its registers were seen to suffice.
     less = corrected or given.dlse is not None
     apart = less and widest > DELTA_APART.get(target.name, 256)
-    with_delta = options.plain and not (exact or other or apart)
+    with_delta = options.plain and not (exact or asked.other or apart)
     # Then it writes what the weights of rows are made of in whole blocks, which need no masks.
     # Rows of a batch that fill blocks need none either, and four bytes each instead of eight.
     own, walked = config.q.block_m, config.kv.block_m
@@ -111,30 +114,4 @@ def plan(
         # Where the place of a block decides how long it takes, and registers were seen to suffice.
         ordered=mask.causal and mask.left is None and options.plain and not exact,
         wide=torch.float64 if dtype == torch.float32 and target.adds_fp64 else torch.float32,
-    )
-
-
-def _choose(
-    target: Target, problem: Problem, exact: bool, other: bool, fits: bool, bias_grad: bool
-) -> BackwardConfig:
-    options, mask = problem.options, problem.mask
-    alone = None
-    if mask.left is None and not bias_grad:
-        alone = options.alone_in_gradients(problem.scores)
-    return choose_backward(
-        target,
-        max(problem.head_dims),
-        problem.q.dtype,
-        exact=exact,
-        packed=problem.packed is not None,
-        describable=fits,
-        other=other,
-        narrow=most_seen(problem.lengths[1], mask.until, mask.left) <= NARROW,
-        windowed=mask.left is not None,
-        grouped=problem.heads > problem.kv_heads,
-        scored=not options.plain,
-        crowded=options.crowded,
-        biased_blocks=options.biased_blocks,
-        uneven=options.uneven(problem.scores),
-        alone=alone,
     )

@@ -10,13 +10,12 @@ from kernels.attention.common.addressing import Layout
 from kernels.attention.common.masks import keys_of_rows
 from kernels.attention.common.numerics.constants import LOG2_E
 from kernels.attention.common.numerics.heavy_rows import marked
-from kernels.attention.common.options import PLAIN, Options
-from kernels.attention.common.packed.sequences import Packed, bounds, describable_as, described
-from kernels.attention.common.problem import Mask, Problem
+from kernels.attention.common.packed.sequences import bounds, describable_as, described
+from kernels.attention.common.problem import Problem
 from kernels.attention.common.program_order import taken, together
 from kernels.attention.common.scores import Scores, is_far, of_head
-from kernels.attention.portable.tuning.choose import choose_forward, measured, most_seen
-from kernels.attention.portable.tuning.plain import NARROW, RAGGED_FORWARD, ForwardConfig
+from kernels.attention.portable.tuning.choose import Asked, choose_forward
+from kernels.attention.portable.tuning.plain import RAGGED_FORWARD
 from kernels.device.products import sum_type
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
@@ -214,57 +213,17 @@ attention_forward_few_keys = triton.jit(
 
 
 def launch(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
+    problem: Problem,
     out: torch.Tensor,
     lse: torch.Tensor | None,
-    *,
-    causal: bool,
-    causal_offset: int,
-    left_offset: int | None = None,
-    scale: float,
-    packed: Packed | None = None,
-    options: Options = PLAIN,
     rows: torch.Tensor | None = None,
 ) -> None:
     """Fill ``out``, ``lse`` and ``rows``, of 16-bit operands lse with marks
     (common/numerics/heavy_rows.py), for checked arguments of layout (batch, seqlen, heads,
     head_dim)."""
-    mask = Mask(causal, causal_offset, left_offset)
-    problem = Problem(q, k, v, mask, scale, packed, options).near()
-    with targets.on_device_of(q):
+    problem = problem.near()
+    with targets.on_device_of(problem.q):
         _launch(problem, out, lse, rows)
-
-
-def _is_ragged(problem: Problem) -> bool:
-    """Whether keys after whole blocks have a loop of their own, or a branch in that of all: they
-    are a number that no 16 divides, and nothing hides any."""
-    return problem.packed is None and not _is_masked(problem) and problem.lengths[1] % 16 != 0
-
-
-def _is_masked(problem: Problem) -> bool:
-    mask = problem.mask
-    return mask.causal or mask.left is not None or not problem.options.plain
-
-
-def _choose(problem: Problem, target: targets.Target, describable: bool) -> ForwardConfig:
-    mask, options, packed = problem.mask, problem.options, problem.packed is not None
-    return choose_forward(
-        target,
-        max(problem.head_dims),
-        problem.q.dtype,
-        plain=mask.left is None and not packed,
-        other=not measured(target, *problem.head_dims),
-        narrow=packed or most_seen(problem.lengths[1], mask.until, mask.left) <= NARROW,
-        scored=not options.plain,
-        crowded=options.crowded,
-        biased_blocks=options.biased_blocks,
-        uneven=options.uneven(problem.scores),
-        alone=options.alone,
-        describable=describable,
-        ragged=_is_ragged(problem),
-    )
 
 
 def _launch(
@@ -275,10 +234,10 @@ def _launch(
     natural, heads = q.dtype == torch.float32, problem.batch * problem.heads
     tiles = problem.tiles(target)
     describable = describable_as(packed, k, v)
-    config = _choose(problem, target, describable)
-    other = not measured(target, *problem.head_dims)
-    tma = config.tma and describable and not (other and packed is not None)
-    branch = _is_masked(problem) or (_is_ragged(problem) and target.name in RAGGED_FORWARD)
+    asked = Asked.of(target, problem, describable, options.alone)
+    config = choose_forward(target, max(problem.head_dims), q.dtype, asked)
+    tma = config.tma and describable and not (asked.other and asked.packed)
+    branch = problem.is_masked or (asked.ragged and target.name in RAGGED_FORWARD)
     # Where a row's place decides how many keys it sees: not in a window.
     ordered = mask.causal and mask.left is None and options.block_mask is None and not natural
     few = seqlen_k == 1 or (mask.causal and seqlen_q == mask.offset == 1)
@@ -290,15 +249,12 @@ def _launch(
         out=out,
         lse=lse,
         rows=rows,
-        sequences=problem.sequences,
         strides=Layout.of(q=q, k=k, v=v, out=out),
         heads=problem.heads,
         **problem.sizes,
         **problem.sight,
         scale_log=(1.0 if options.modifies else problem.scale) * (1.0 if natural else LOG2_E),
         blocks=problem.walked(),
-        BLOCK_M=config.block_m,
-        BLOCK_N=config.block_n,
         **tiles,
         EVEN=packed is None and seqlen_k % config.block_n == 0,
         PRESCALE=not (problem.scale > 0.0 or options.modifies),
@@ -306,5 +262,5 @@ def _launch(
         TMA=tma,
         BRANCH=config.branch and branch,
         TOGETHER=together(heads) if ordered else 0,
-        **config.options(),
+        **config.constants(),
     )

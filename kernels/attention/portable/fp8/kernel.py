@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.attention.common.addressing import Layout, near
+from kernels.attention.common.addressing import Layout
 from kernels.attention.common.columns import padded
 from kernels.attention.common.masks import keys_of_rows
 from kernels.attention.common.numerics.constants import LOG2_E, TO_BASE_E
@@ -23,7 +23,8 @@ from kernels.attention.common.numerics.fp8_scales import (
     scale_of,
     with_sign,
 )
-from kernels.attention.common.packed.sequences import Packed, Sequences, bounds
+from kernels.attention.common.packed.sequences import bounds
+from kernels.attention.common.problem import Problem
 from kernels.attention.portable.tuning.fp8 import choose_fp8
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
@@ -179,68 +180,47 @@ def attention_forward_fp8(
     )
 
 
-def launch(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    out: torch.Tensor,
-    lse: torch.Tensor,
-    *,
-    scales: Scales,
-    causal: bool,
-    causal_offset: int,
-    left_offset: int | None,
-    scale: float,
-    softcap: float | None = None,
-    packed: Packed | None = None,
-) -> None:
+def launch(problem: Problem, out: torch.Tensor, lse: torch.Tensor, scales: Scales) -> None:
     """Fill ``out`` and ``lse`` for checked arguments of layout (batch, seqlen, heads, head_dim).
 
     A ``NotImplementedError`` says so where the hardware has no fp8, a ``ValueError`` where it has
     another flavour of it.
     """
-    q, k, v = near(q), near(k), near(v)
-    batch, seqlen_q, heads, head_dim = q.shape
-    seqlen_k, head_dim_v = k.shape[1], v.shape[3]
-    if packed is not None:
-        seqlen_q, seqlen_k = packed.max_q, packed.max_k
+    problem = problem.near()
+    q, k, v = problem.q, problem.k, problem.v
+    (head_dim, head_dim_v), softcap = problem.head_dims, problem.options.softcap
+    (seqlen_q, seqlen_k), heads = problem.lengths, problem.heads
     # The tensor cores take 32 values of fp8 at a time.
     block_d, block_dv = max(32, padded(head_dim)), max(32, padded(head_dim_v))
     with targets.on_device_of(q):
         target = targets.current()
         refuse_other_flavours(q, target)
         config = choose_fp8(target, max(head_dim, head_dim_v))
-        grid = (triton.cdiv(seqlen_q, config.block_m) * batch * heads,)
+        grid = (triton.cdiv(seqlen_q, config.block_m) * problem.batch * heads,)
         noted(attention_forward_fp8, grid)(
             q=q,
             k=k,
             v=v,
             out=out,
             lse=lse,
-            sequences=Sequences(packed.queries, packed.keys) if packed else Sequences(),
             scales=scales,
             scale_strides=scales.strides(),
             strides=Layout.of(q=q, k=k, v=v, out=out),
             heads=heads,
-            heads_per_kv=heads // k.shape[2],
-            seqlen_q=seqlen_q,
-            seqlen_k=seqlen_k,
-            tokens=q.shape[1] if packed else None,
-            causal_offset=causal_offset,
-            left_offset=left_offset,
-            scale_log=scale * LOG2_E,
+            **problem.sizes,
+            causal_offset=problem.mask.offset,
+            left_offset=problem.mask.left,
+            scale_log=problem.scale * LOG2_E,
             softcap=None if softcap is None else softcap * LOG2_E,
             HEAD_DIM=head_dim,
             HEAD_DIM_V=head_dim_v,
-            BLOCK_M=config.block_m,
-            BLOCK_N=config.block_n,
             BLOCK_D=block_d,
             BLOCK_DV=block_dv,
-            CAUSAL=causal,
-            EVEN=packed is None and seqlen_k % config.block_n == 0,
-            PRESCALE=softcap is not None or not scale > 0.0,
+            CAUSAL=problem.mask.causal,
+            EVEN=problem.packed is None and seqlen_k % config.block_n == 0,
+            PRESCALE=softcap is not None or not problem.scale > 0.0,
             OFFSET=OFFSET[q.dtype],
-            **config.options(),
+            **config.constants(),
         )
 
 

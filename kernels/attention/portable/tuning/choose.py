@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
+from kernels.attention.common.problem import Problem
 from kernels.runtime.targets import Target
 
 from .plain import (
     BACKWARD,
     FORWARD,
     GROUPED_KV,
+    NARROW,
     NARROW_BACKWARD,
     NARROW_FORWARD,
     OTHER_BACKWARD,
@@ -77,29 +79,53 @@ def most_seen(seqlen_k: int, causal_offset: int | None, left_offset: int | None)
     return min(seqlen_k, causal_offset - left_offset + 1)
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What decides besides target, head dim and dtype: whether sequences are ``packed``, a window
+    hides first keys (``windowed``), a row sees few keys (``narrow``), heads share keys
+    (``grouped``), head dims are not ``measured`` (``other``), tiles may come through descriptors
+    (``describable``), more is asked of scores than a mask (``scored``), much is (``crowded``), a
+    bias and lists of blocks (``biased_blocks``), ``uneven`` as common/options.py has it, ``alone``
+    what it is where it is one thing, and ``ragged`` where all rows see all keys, in a number that
+    is no multiple of 16."""
+
+    packed: bool = False
+    windowed: bool = False
+    narrow: bool = False
+    grouped: bool = False
+    other: bool = False
+    describable: bool = True
+    scored: bool = False
+    crowded: bool = False
+    biased_blocks: bool = False
+    uneven: str | None = None
+    alone: str | None = None
+    ragged: bool = False
+
+    @classmethod
+    def of(cls, target: Target, problem: Problem, describable: bool, alone: str | None) -> Asked:
+        options, mask, keys = problem.options, problem.mask, problem.lengths[1]
+        return cls(
+            packed=problem.packed is not None,
+            windowed=mask.left is not None,
+            narrow=most_seen(keys, mask.until, mask.left) <= NARROW,
+            grouped=problem.heads > problem.kv_heads,
+            other=not measured(target, *problem.head_dims),
+            describable=describable,
+            scored=not options.plain,
+            crowded=options.crowded,
+            biased_blocks=options.biased_blocks,
+            uneven=options.uneven(problem.scores),
+            alone=alone,
+            ragged=problem.packed is None and not problem.is_masked and keys % 16 != 0,
+        )
+
+
 def choose_backward(
-    target: Target,
-    head_dim: int,
-    dtype: torch.dtype,
-    *,
-    exact: bool = False,
-    packed: bool = False,
-    describable: bool = True,
-    other: bool = False,
-    narrow: bool = False,
-    windowed: bool = False,
-    grouped: bool = False,
-    scored: bool = False,
-    crowded: bool = False,
-    biased_blocks: bool = False,
-    uneven: str | None = None,
-    alone: str | None = None,
+    target: Target, head_dim: int, dtype: torch.dtype, asked: Asked, *, exact: bool = False
 ) -> BackwardConfig:
-    """The configuration the backward pass launches for this problem; ``exact`` is told there,
-    ``describable`` says that tiles come through descriptors, ``windowed`` that first keys are
-    hidden, ``grouped`` that heads share keys, ``alone`` what is asked of scores where it is one
-    thing and no window, the others as at ``choose_forward``.
-    """
+    """The configuration the backward pass launches; ``exact`` is told there."""
+    scored, packed, uneven, alone = asked.scored, asked.packed, asked.uneven, asked.alone or ""
     if exact and dtype == torch.float32 and target.adds_fp64:
         return WIDE_FP64_BACKWARD if head_dim > 64 else FP64_BACKWARD
     if exact:
@@ -112,36 +138,36 @@ def choose_backward(
     if target.backend == "interpreter":
         return INTERPRETED_BACKWARD
     if dtype.itemsize == 2 and target.name in BACKWARD:
-        if not (describable or scored or other):
+        if not (asked.describable or scored or asked.other):
             limit = next(limit for limit in BACKWARD[target.name] if head_dim <= limit)
             if own := POINTERS_BACKWARD.get(target.name, {}).get(limit):
                 return own
-        other = other or not describable
+        other = asked.other or not asked.describable
         kind = uneven or ""
-        if crowded:
-            kind = "blocks" if biased_blocks else "crowded" if uneven else ""
-        shared = SHARED_KV.get(kind, {}).get(target.name, {}) if grouped else {}
-        row = ALONE_BACKWARD.get(alone or "", {}).get(target.name, {}).get(head_dim)
+        if asked.crowded:
+            kind = "blocks" if asked.biased_blocks else "crowded" if uneven else ""
+        shared = SHARED_KV.get(kind, {}).get(target.name, {}) if asked.grouped else {}
+        row = ALONE_BACKWARD.get(alone, {}).get(target.name, {}).get(head_dim)
         if row and not packed and not other:
-            of_one = ALONE_GROUPED_KV.get(alone or "", {}).get(target.name, {}) if grouped else {}
+            of_one = ALONE_GROUPED_KV.get(alone, {}).get(target.name, {}) if asked.grouped else {}
             return replace(row, kv=(of_one | shared).get(head_dim, row.kv))
         tables = BACKWARD | OTHER_BACKWARD if other else BACKWARD
-        if (packed or narrow) and not other:
+        if (packed or asked.narrow) and not other:
             tables = tables | (PACKED_BACKWARD if packed else NARROW_BACKWARD)
         limit = next(limit for limit in tables[target.name] if head_dim <= limit)
         found = tables[target.name][limit]
-        by_pointers = packed and not (describable and found.tma)
+        by_pointers = packed and not (asked.describable and found.tma)
         if scored or by_pointers:
             tables = BACKWARD | ROOMY_BACKWARD
-        shared_kv = PACKED_KV if packed else WINDOW_KV if windowed else GROUPED_KV
+        shared_kv = PACKED_KV if packed else WINDOW_KV if asked.windowed else GROUPED_KV
         by_one = shared_kv.get(target.name, {})
         # Where there are descriptors, these tiles were measured with them alone.
         one_loop = limit in by_one and not (by_pointers and found.tma)
-        if grouped and one_loop and not other and not scored:
+        if asked.grouped and one_loop and not other and not scored:
             return replace(tables[target.name][limit], kv=by_one[limit])
         tables = tables | SCORED_BACKWARD if scored else tables
         tables = tables | UNEVEN_BACKWARD if uneven else tables
-        if crowded:
+        if asked.crowded:
             tables = tables | (UNEVEN_CROWDED_BACKWARD if uneven else CROWDED_BACKWARD)
         found = tables[target.name][limit]
         return replace(found, kv=shared.get(limit, found.kv)) if scored else found
@@ -173,44 +199,29 @@ def choose_rows(
 
 
 def choose_forward(
-    target: Target,
-    head_dim: int,
-    dtype: torch.dtype,
-    *,
-    plain: bool = True,
-    other: bool = False,
-    narrow: bool = False,
-    scored: bool = False,
-    crowded: bool = False,
-    biased_blocks: bool = False,
-    uneven: str | None = None,
-    alone: str | None = None,
-    describable: bool = True,
-    ragged: bool = False,
+    target: Target, head_dim: int, dtype: torch.dtype, asked: Asked
 ) -> ForwardConfig:
-    """The configuration the forward pass launches; ``plain`` where nothing but causal is asked,
-    ``other`` where head dims are not ``measured``, ``narrow`` where sequences are packed or
-    a row sees few keys, ``scored`` where more is asked of scores than a mask, ``crowded`` where
-    much is, ``biased_blocks`` where it is a bias and lists of blocks, ``uneven`` as
-    common/options.py has it, ``alone`` what it is where it is one thing, ``describable`` where keys
-    and values may come through descriptors, ``ragged`` where all rows see all keys, in a number
-    that is no multiple of 16."""
+    """The configuration the forward pass launches."""
+    plain, scored, other = not (asked.windowed or asked.packed), asked.scored, asked.other
+    uneven, alone = asked.uneven, asked.alone or ""
     if target.backend == "interpreter":
         return INTERPRETED
     if dtype.itemsize == 2 and target.name in FORWARD:
-        found = ALONE_FORWARD.get(alone or "", {}).get(target.name, {}).get(head_dim)
+        found = ALONE_FORWARD.get(alone, {}).get(target.name, {}).get(head_dim)
         # Through pointers what is to come through descriptors spills: up to 576 bytes on sm_90.
-        fits = found and (describable or not found.tma)
+        fits = found and (asked.describable or not found.tma)
         if found and fits and plain and not other and not uneven:
             return found
-        if not (describable or scored or other):
+        if not (asked.describable or scored or other):
             limit = next(limit for limit in FORWARD[target.name] if head_dim <= limit)
             if own := POINTERS_FORWARD.get(target.name, {}).get(limit):
                 return own
-        if ragged and (found := RAGGED_FORWARD.get(target.name, {}).get(head_dim)):
+        if asked.ragged and (found := RAGGED_FORWARD.get(target.name, {}).get(head_dim)):
             return found
         tables = FORWARD if plain and not scored else FORWARD | ROOMY_FORWARD
-        tables = tables | NARROW_FORWARD if narrow and not scored else tables
+        tables = (
+            tables | NARROW_FORWARD if (asked.packed or asked.narrow) and not scored else tables
+        )
         # On sm_90 what more is asked of has the tiles of before, without branches.
         if other and target.name == "sm_90":
             tables = FORWARD | SCORED_FORWARD
@@ -218,8 +229,8 @@ def choose_forward(
         # Head dims between powers of two have registers for no branch on sm_90.
         if uneven and not (other and target.name == "sm_90"):
             tables = tables | (UNEVEN_FP32_FORWARD if uneven == "fp32" else UNEVEN_FORWARD)
-        tables = tables | CROWDED_FORWARD if crowded else tables
-        rows = (tables | BIASED_BLOCKS if biased_blocks else tables)[target.name]
+        tables = tables | CROWDED_FORWARD if asked.crowded else tables
+        rows = (tables | BIASED_BLOCKS if asked.biased_blocks else tables)[target.name]
         return rows[next(limit for limit in rows if head_dim <= limit)]
     if head_dim * dtype.itemsize > 256 or dtype == torch.float32:
         return WIDE_DEFAULT

@@ -26,9 +26,11 @@ class ForwardConfig:
     branch: bool = False
     flat: bool = False
 
-    def options(self) -> dict[str, Any]:
+    def constants(self) -> dict[str, Any]:
+        """The tile and the compiler's options, as kernels take them."""
+        tile = {"BLOCK_M": self.block_m, "BLOCK_N": self.block_n}
         options = {"num_warps": self.num_warps, "num_stages": self.num_stages}
-        return options | ({"waves_per_eu": self.waves_per_eu} if self.waves_per_eu else {})
+        return tile | options | ({"waves_per_eu": self.waves_per_eu} if self.waves_per_eu else {})
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,11 @@ POINTERS_FORWARD: dict[str, dict[int, ForwardConfig]] = {
 
 # kv owns the keys and walks the queries, q the other way round.
 B = BackwardConfig
+_CDNA: dict[int, BackwardConfig] = {
+    64: B(C(32, 128, 8, 1, 2), C(128, 32, 8, 1, 2)),
+    128: B(C(32, 128, 4, 1, 1), C(128, 32, 8, 1, 2)),
+    256: B(C(32, 32, 4, 1, 1), C(32, 32, 4, 1, 1)),
+}
 BACKWARD: dict[str, dict[int, BackwardConfig]] = {
     "sm_80": {
         64: B(C(64, 128, 8, 2), C(128, 64, 8, 2)),
@@ -111,21 +118,9 @@ BACKWARD: dict[str, dict[int, BackwardConfig]] = {
         128: B(C(64, 128, 8, 1), C(128, 64, 8, 1), tma=True),
         256: B(C(64, 64, 8, 1), C(64, 64, 8, 1), tma=True),
     },
-    "gfx90a": {
-        64: B(C(32, 128, 8, 1, 2), C(128, 32, 8, 1, 2)),
-        128: B(C(32, 64, 4, 1, 1), C(128, 32, 8, 1, 2)),
-        256: B(C(32, 32, 4, 1, 1), C(32, 32, 4, 1, 1)),
-    },
-    "gfx942": {
-        64: B(C(32, 128, 8, 1, 2), C(128, 32, 8, 1, 2)),
-        128: B(C(32, 128, 4, 1, 1), C(128, 32, 8, 1, 2)),
-        256: B(C(32, 32, 4, 1, 1), C(32, 32, 4, 1, 1)),
-    },
-    "gfx950": {
-        64: B(C(32, 128, 8, 1, 2), C(128, 32, 8, 1, 2)),
-        128: B(C(32, 128, 4, 1, 1), C(128, 32, 8, 1, 2)),
-        256: B(C(32, 32, 4, 1, 1), C(32, 32, 4, 1, 1)),
-    },
+    "gfx90a": _CDNA | {128: B(C(32, 64, 4, 1, 1), C(128, 32, 8, 1, 2))},
+    "gfx942": _CDNA,
+    "gfx950": _CDNA,
 }
 
 # Where a row sees no more keys than this (its own and a window of 1024), or the sequences are

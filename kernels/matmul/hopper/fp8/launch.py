@@ -10,9 +10,10 @@ import triton
 from kernels.device import hopper_rings as ring
 from kernels.matmul.common import combine_splits
 from kernels.matmul.common.fp8_scales import Scale
-from kernels.matmul.common.tuning import MOST_PARTS, SPLIT_ROWS
-from kernels.matmul.hopper.boxes import copyable, descriptor, parts_of
-from kernels.matmul.hopper.choose import PART_COLUMNS, ROWS, programs_in_step, whole_columns
+from kernels.matmul.common.product import Product
+from kernels.matmul.common.tuning import SPLIT_ROWS
+from kernels.matmul.hopper.boxes import copyable, descriptor
+from kernels.matmul.hopper.choose import ROWS, programs_in_step, split, tiles, whole_columns
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
 
@@ -47,6 +48,10 @@ class Fp8OnceConfig:
     stages: int = field(metadata={"values": (2, 3, 4, 6, 8)})
     blocks: int = field(default=2, metadata={"values": (1, 2, 4)})
     consumers: int = field(default=1, metadata={"values": (1, 2)})
+
+    @property
+    def block_k(self) -> int:
+        return self.blocks * 128
 
 
 # Of up to 64 rows, by ``whole_columns``.
@@ -89,7 +94,7 @@ def choose(
     if rows * triton.cdiv(N, 256) >= 3 * multiprocessors and not crowded:
         return WIDE
     if 4 * rows * triton.cdiv(N, 128) >= 3 * multiprocessors and M > SPLIT_ROWS:
-        if blocks and _tiles(LARGE, M, N) <= multiprocessors:
+        if blocks and tiles(LARGE, M, N) <= multiprocessors:
             return LARGE
         return NARROW
     if M > SPLIT_ROWS:
@@ -102,28 +107,12 @@ def choose(
     return None if columns is None else FEW[columns]
 
 
-def _tiles(config: Fp8OnceConfig, M: int, N: int) -> int:
-    return triton.cdiv(M, ROWS * config.consumers) * triton.cdiv(N, config.block_n)
-
-
 def small(M: int, N: int, multiprocessors: int) -> Fp8OnceConfig | None:
     """The smaller tile that every program has one of."""
     for config in (SQUARE, OBLONG):
-        if _tiles(config, M, N) <= multiprocessors:
+        if tiles(config, M, N) <= multiprocessors:
             return config
     return None
-
-
-def split(config: Fp8OnceConfig, M: int, N: int, K: int, multiprocessors: int) -> int:
-    """As ``hopper.split``: into how many parts K is cut, of at least four steps, where that spares
-    the time of the launch that adds them."""
-    if N % PART_COLUMNS:
-        return 1
-    steps = triton.cdiv(K, config.blocks * 128)
-    parts = min(multiprocessors // _tiles(config, M, N), steps // 4, MOST_PARTS)
-    if parts < 2 or steps - steps // parts <= 8:
-        return 1
-    return triton.cdiv(steps, triton.cdiv(steps, parts))  # no part is empty
 
 
 def scales_held(blocks: int) -> int:
@@ -132,34 +121,27 @@ def scales_held(blocks: int) -> int:
     return min(MOST_SCALES, max(FEWEST_SCALES, triton.next_power_of_2(blocks)))
 
 
-def _config(
-    out: torch.Tensor, K: int, a_scale: Scale, b_scale: Scale, activation: str | None
-) -> Fp8HopperConfig | Fp8OnceConfig | None:
-    blocks = a_scale.blocks or b_scale.blocks
-    scaled = sum(one.kind != "none" for one in (a_scale, b_scale))
-    processors = targets.multiprocessors()
-    M, N = out.shape
-    return choose(M, N, out.dtype, activation, processors, blocks=blocks, scaled=scaled)
+def _config(product: Product) -> Fp8HopperConfig | Fp8OnceConfig | None:
+    scaled = sum(one.kind != "none" for one in (product.a_scale, product.b_scale))
+    (M, N, _), dtype, processors = product.sizes, product.out.dtype, targets.multiprocessors()
+    return choose(
+        M, N, dtype, product.activation, processors, blocks=product.by_blocks, scaled=scaled
+    )
 
 
-def supported(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    out: torch.Tensor,
-    a_scale: Scale,
-    b_scale: Scale,
-    activation: str | None,
-) -> bool:
+def supported(product: Product) -> bool:
     """Whether this kernel takes the problem: on Hopper, tiles for most multiprocessors, both
-    operands along K, strides the copy engine takes."""
+    operands along K, strides the copy engine takes, no residual."""
+    a = product.a
     return (
         targets.current().has_wgmma
+        and product.residual is None
         and a.dtype == torch.float8_e4m3fn
         and a.shape[1] > 0
         and copyable(a)
-        and copyable(b.t())
-        and copyable(out)
-        and _config(out, a.shape[1], a_scale, b_scale, activation) is not None
+        and copyable(product.b.t())
+        and copyable(product.out)
+        and _config(product) is not None
     )
 
 
@@ -175,41 +157,32 @@ def _kind(scale: Scale, *, once: bool = True, ahead: bool = True) -> str:
     return "ahead" if ahead else "outer"
 
 
-def launch(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    out: torch.Tensor,
-    a_scale: Scale,
-    b_scale: Scale,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    config: Fp8HopperConfig | Fp8OnceConfig | None = None,
-) -> None:
-    """``out = activation((a * a_scale) @ (b * b_scale) + bias)`` for arguments that ``supported``
-    accepts, or of any size with a ``config``."""
-    M, K = a.shape
-    N = b.shape[1]
+def launch(product: Product, config: Fp8HopperConfig | Fp8OnceConfig | None = None) -> None:
+    """Fill the ``out`` of a product that ``supported`` accepts, or of any size with a
+    ``config``."""
+    (M, N, K), a, b, out = product.sizes, product.a, product.b, product.out
+    a_scale, b_scale, activation = product.a_scale, product.b_scale, product.activation
     with targets.on_device_of(a):
-        config = config or _config(out, K, a_scale, b_scale, activation)
+        config = config or _config(product)
         assert config is not None, "supported() was not asked"
         if isinstance(config, Fp8OnceConfig):
-            return _launch_once(a, b, out, a_scale, b_scale, bias, activation, config)
-        blocks = a_scale.blocks or b_scale.blocks
+            return _launch_once(product, config)
+        blocks = product.by_blocks
         if blocks and config.block_n != 128:
             raise ValueError(
                 "block_n: expected 128 beside scales of blocks, which has registers for two "
                 f"products, got {config.block_n}"
             )
-        tiles = triton.cdiv(M, ROWS * CONSUMERS) * triton.cdiv(N, config.block_n)
+        count = triton.cdiv(M, ROWS * CONSUMERS) * triton.cdiv(N, config.block_n)
         # The widest tile would spill 136 bytes with silu.
         once = not (config.block_n == 256 and activation == "silu")
-        noted(matmul_hopper_fp8, (programs_in_step(tiles, targets.multiprocessors()),))(
+        noted(matmul_hopper_fp8, (programs_in_step(count, targets.multiprocessors()),))(
             descriptor(a, ROWS, config.block_k),
             descriptor(b.t(), config.block_n, config.block_k),
             descriptor(out, ROWS, 128 // out.element_size()),
             a_scale.values,
             b_scale.values,
-            bias,
+            product.bias,
             M,
             N,
             K,
@@ -221,49 +194,36 @@ def launch(
             GROUP_M=config.group_m,
             A_SCALE=_kind(a_scale, once=once, ahead=not blocks),
             B_SCALE=_kind(b_scale, once=once, ahead=not blocks),
-            HAS_BIAS=bias is not None,
+            HAS_BIAS=product.bias is not None,
             ACTIVATION=activation or "none",
             **ring.registers(CONSUMERS),
             num_warps=4,
         )
 
 
-def _launch_once(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    out: torch.Tensor,
-    a_scale: Scale,
-    b_scale: Scale,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    config: Fp8OnceConfig,
-) -> None:
-    M, K = a.shape
-    N = b.shape[1]
+def _launch_once(product: Product, config: Fp8OnceConfig) -> None:
+    (M, N, K), a_scale, b_scale = product.sizes, product.a_scale, product.b_scale
     parts = 1
     if M > SPLIT_ROWS:
         parts = split(config, M, N, K, targets.multiprocessors())
     rows_of_tile = ROWS * config.consumers
-    if parts > 1:
-        c = torch.empty((parts, M, N), dtype=torch.float32, device=a.device)
-        c_boxes = parts_of(c, rows_of_tile, 32)
-    else:
-        c_boxes = descriptor(out, rows_of_tile, min(128 // out.element_size(), config.block_n))
+    part = product.in_parts(parts)
+    columns = min(128 // part.out.element_size(), config.block_n)
     rows = min(rows_of_tile, max(8, triton.next_power_of_2(M)))
-    by_blocks = a_scale.blocks or b_scale.blocks
-    steps = triton.cdiv(triton.cdiv(K, config.blocks * 128), parts)
+    by_blocks = product.by_blocks
+    steps = triton.cdiv(triton.cdiv(K, config.block_k), parts)
     blocks = steps * config.blocks  # of K that a program has at most
     chunk = scales_held(blocks) if by_blocks else 0
     noted(
         matmul_hopper_fp8_once,
         (triton.cdiv(M, rows_of_tile), triton.cdiv(N, config.block_n) * parts),
     )(
-        descriptor(a, rows, 128),
-        descriptor(b.t(), config.block_n, 128),
-        c_boxes,
+        descriptor(product.a, rows, 128),
+        descriptor(product.b.t(), config.block_n, 128),
+        descriptor(part.out, rows_of_tile, columns),
         a_scale.values,
         b_scale.values,
-        None if parts > 1 else bias,
+        part.bias,
         M,
         N,
         K,
@@ -278,9 +238,9 @@ def _launch_once(
         MORE=by_blocks and blocks > chunk,
         A_SCALE=_kind(a_scale),
         B_SCALE=_kind(b_scale),
-        HAS_BIAS=bias is not None and parts == 1,
-        ACTIVATION=activation or "none" if parts == 1 else "none",
+        HAS_BIAS=part.bias is not None,
+        ACTIVATION=part.activation or "none",
         num_warps=4 * config.consumers,
     )
     if parts > 1:
-        combine_splits.launch(c, out, bias, activation, None)
+        combine_splits.launch(part.out, product)

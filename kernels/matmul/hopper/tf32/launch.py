@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import torch
-import triton
 
-from kernels.device import hopper_rings as ring
-from kernels.matmul.hopper.boxes import copyable, descriptor
-from kernels.matmul.hopper.choose import ROWS, HopperConfig, programs_in_step
+from kernels.matmul.common.product import Product
+from kernels.matmul.hopper.boxes import along_either, copyable, descriptor
+from kernels.matmul.hopper.choose import ROWS, HopperConfig, programs_in_step, tiles
 from kernels.runtime import targets
 from kernels.runtime.addressing import LIMIT
 from kernels.runtime.launch import noted
@@ -26,64 +25,45 @@ FEWEST_ROWS = 512
 def choose(M: int, N: int, multiprocessors: int) -> HopperConfig:
     """The largest tile that gives most multiprocessors one: docs/log/kernels/hopper/matmul.md."""
     for config in (WIDE, SMALL):
-        tiles = triton.cdiv(M, ROWS * config.consumers) * triton.cdiv(N, config.block_n)
-        if tiles * 10 >= multiprocessors * 9:
+        if tiles(config, M, N) * 10 >= multiprocessors * 9:
             return config
     return TINY
 
 
-def supported(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> bool:
+def supported(product: Product) -> bool:
     """Whether this kernel takes the problem: on Hopper, enough rows to pay for a copy of b, strides
-    the copy engine takes, but for those of b, of which 32 bits count a tile."""
+    the copy engine takes, but for those of b, of which 32 bits count a tile; no residual."""
+    a = product.a
     return (
         targets.current().has_wgmma
+        and product.residual is None
         and a.dtype == torch.float32
         and a.shape[0] >= FEWEST_ROWS
         and a.shape[1] > 0
         and (copyable(a) or copyable(a.t()))
-        and copyable(out)
-        and 2 * hopper_tf32_copy.BLOCK * max(b.stride()) < LIMIT
+        and copyable(product.out)
+        and 2 * hopper_tf32_copy.BLOCK * max(product.b.stride()) < LIMIT
     )
 
 
-def launch(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    out: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    config: HopperConfig | None = None,
-) -> None:
-    """``out = activation(a @ b + bias)`` for arguments that ``supported`` accepts: a launch
-    copies b to memory of its own, one multiplies."""
-    M, K = a.shape
-    N = b.shape[1]
-    a_major_m = not copyable(a)
+def launch(product: Product, config: HopperConfig | None = None) -> None:
+    """Fill the ``out`` of a product that ``supported`` accepts: a launch copies b to memory of its
+    own, one multiplies."""
+    (M, N, K), a = product.sizes, product.a
     with targets.on_device_of(a):
         multiprocessors = targets.multiprocessors()
         config = config or choose(M, N, multiprocessors)
-        tiles = triton.cdiv(M, ROWS * config.consumers) * triton.cdiv(N, config.block_n)
-        noted(matmul_hopper_tf32, (programs_in_step(tiles, multiprocessors),))(
-            descriptor(a.t(), config.block_k, ROWS)
-            if a_major_m
-            else descriptor(a, ROWS, config.block_k),
-            descriptor(hopper_tf32_copy.launch(b), config.block_n, config.block_k),
-            descriptor(out, ROWS, config.store_n),
-            bias,
+        noted(matmul_hopper_tf32, (programs_in_step(tiles(config, M, N), multiprocessors),))(
+            along_either(a, ROWS, config.block_k),
+            descriptor(hopper_tf32_copy.launch(product.b), config.block_n, config.block_k),
+            descriptor(product.out, ROWS, config.store_n),
+            product.bias,
             M,
             N,
             K,
-            CONSUMERS=config.consumers,
-            BLOCK_N=config.block_n,
-            BLOCK_K=config.block_k,
-            STAGES=config.stages,
-            GROUP_M=config.group_m,
-            A_MAJOR_M=a_major_m,
-            HAS_BIAS=bias is not None,
-            ACTIVATION=activation or "none",
-            **ring.registers(config.consumers),
-            num_warps=4,
-            # One consumer leaves more registers than the assembler takes for a limit.
-            maxnreg=240 if config.consumers == 1 else None,
+            A_MAJOR_M=not copyable(a),
+            HAS_BIAS=product.bias is not None,
+            ACTIVATION=product.activation or "none",
+            **config.constants(),
             launch_pdl=True,  # it starts while the copy of b ends
         )

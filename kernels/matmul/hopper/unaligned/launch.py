@@ -8,7 +8,14 @@ import torch
 import triton
 
 from kernels.device import hopper_rings as ring
-from kernels.matmul.hopper.boxes import by_class, classes_of, copyable, descriptor, phase_and_pitch
+from kernels.matmul.common.product import Product
+from kernels.matmul.hopper.boxes import (
+    along_either,
+    by_class,
+    classes_of,
+    copyable,
+    phase_and_pitch,
+)
 from kernels.matmul.hopper.choose import programs_in_step
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
@@ -68,27 +75,17 @@ def choose(a: torch.Tensor, b: torch.Tensor, now: int, multiprocessors: int) -> 
     return best if cut(best) <= WORTH * cost(now, AS_THEY_COME[classes]) else None
 
 
-def launch(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    out: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    config: LinesConfig,
-) -> None:
-    """``out = activation(a @ b + bias)``, the rows of a along K, their number a multiple of their
+def launch(product: Product, config: LinesConfig) -> None:
+    """Fill the ``out`` of a product whose rows of a lie along K, their number a multiple of their
     classes."""
-    M, K = a.shape
-    N = b.shape[1]
-    classes, b_major_n = classes_of(a), copyable(b)
+    (M, N, K), a, b = product.sizes, product.a, product.b
+    classes = classes_of(a)
     programs = programs_in_step(config.tiles(M, N, classes), targets.multiprocessors())
     noted(matmul_hopper_lines, (programs,))(
         by_class(a, classes, config.rows, config.block_k),
-        descriptor(b, config.block_k, config.block_n)
-        if b_major_n
-        else descriptor(b.t(), config.block_n, config.block_k),
-        by_class(out, classes, config.rows, config.store_n),
-        bias,
+        along_either(b, config.block_k, config.block_n),
+        by_class(product.out, classes, config.rows, config.store_n),
+        product.bias,
         M,
         N,
         K,
@@ -96,9 +93,9 @@ def launch(
         STAGES=config.stages,
         CLASSES=classes,
         GROUP_M=config.group_m,
-        B_MAJOR_N=b_major_n,
-        HAS_BIAS=bias is not None,
-        ACTIVATION=activation or "none",
+        B_MAJOR_N=copyable(b),
+        HAS_BIAS=product.bias is not None,
+        ACTIVATION=product.activation or "none",
         **ring.registers(2),
         num_warps=4,
     )

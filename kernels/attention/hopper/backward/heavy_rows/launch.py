@@ -7,10 +7,9 @@ import triton
 
 from kernels.attention.common.addressing import near
 from kernels.attention.common.numerics.constants import LOG2_E
-from kernels.attention.common.packed.sequences import Packed
+from kernels.attention.common.problem import Given, Problem
 from kernels.attention.hopper.descriptors import copyable, described
-from kernels.attention.hopper.forward.launch import ROWS
-from kernels.attention.hopper.forward.launch import supported as supported_forward
+from kernels.attention.hopper.forward.launch import ROWS, copied
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
 
@@ -23,82 +22,52 @@ CONSUMER_REGISTERS, PRODUCER_REGISTERS = 232, 40
 CUTS = {64: (128, 2, 3, 3), 128: (128, 1, 2, 2), 256: (64, 1, 2, 1)}
 
 
-def supported(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    dout: torch.Tensor,
-    scale: float,
-    *,
-    causal: bool = True,
-    left_offset: int | None = None,
-    packed: Packed | None = None,
-    **_: int,
-) -> bool:
+def supported(problem: Problem, dout: torch.Tensor) -> bool:
     """Whether this kernel takes the problem: what Hopper's forward pass takes, at head dims from 33
     on and in causal windows, and ``dout`` as the copy engine wants it."""
     return (
-        (causal or left_offset is None)
-        and q.shape[3] > 32
-        and supported_forward(q, k, v, scale, packed)
-        and copyable(dout if packed is None else dout[:1])
+        (problem.mask.causal or problem.mask.left is None)
+        and problem.q.shape[3] > 32
+        and copied(problem)
+        and copyable(dout if problem.packed is None else dout[:1])
     )
 
 
-def launch(
-    dout: torch.Tensor,
-    dlse: torch.Tensor | None,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    out: torch.Tensor,
-    lse: torch.Tensor,
-    corrected: torch.Tensor,
-    *,
-    causal: bool,
-    causal_offset: int,
-    left_offset: int | None,
-    scale: float,
-    packed: Packed | None = None,
-) -> None:
+def launch(problem: Problem, given: Given, corrected: torch.Tensor) -> None:
     """Fill ``corrected`` as ``backward_exact.launch`` does, for what ``supported`` accepts."""
-    batch, seqlen_q, heads, head_dim = q.shape
-    seqlen_k, kv_heads = k.shape[1], k.shape[2]
-    out = near(out)
+    q, packed, (causal, causal_offset, left_offset) = problem.q, problem.packed, problem.mask
+    (seqlen_q, seqlen_k), heads, head_dim = problem.lengths, problem.heads, q.shape[3]
+    dout, out = given.dout, near(given.out)
     columns = next(one for one in CUTS if head_dim <= one)
     block_n, q_stages, k_stages, v_stages = CUTS[columns]
-    tokens = seqlen_q
-    if packed is not None:
-        seqlen_q, seqlen_k = packed.max_q, packed.max_k
 
     with targets.on_device_of(q):
         blocks = triton.cdiv(seqlen_q, BLOCK_M.value)
-        count = blocks * batch * heads
+        count = blocks * problem.batch * heads
         programs = min(count, targets.multiprocessors())
         programs = max(programs, triton.cdiv(count, SOME.value * MOST.value))
         noted(attention_backward_hopper_marked, (programs,))(
             described(packed, q, ROWS, columns),
-            described(packed, k, block_n, columns),
-            described(packed, v, block_n, columns),
+            described(packed, problem.k, block_n, columns),
+            described(packed, problem.v, block_n, columns),
             described(packed, dout, ROWS, columns),
             out,
-            lse,
-            dlse,
+            given.lse,
+            given.dlse,
             corrected,
-            None if packed is None else packed.queries,
-            None if packed is None else packed.keys,
+            *problem.sequences,
             *out.stride(),
             blocks,
             count,
             heads,
-            heads // kv_heads,
+            heads // problem.kv_heads,
             seqlen_q,
             seqlen_k,
-            tokens,
+            q.shape[1],
             causal_offset,
             left_offset,
             head_dim,
-            scale * LOG2_E,
+            problem.scale * LOG2_E,
             BLOCK_N=block_n,
             HEAD_DIM=columns,
             Q_STAGES=q_stages,

@@ -12,7 +12,7 @@ import torch
 import triton
 
 from kernels.attention.common.numerics.constants import LOG2_E
-from kernels.attention.hopper.backward.row_stats import Tensors
+from kernels.attention.common.problem import Found, Given, Problem
 from kernels.attention.hopper.descriptors import descriptor, numbers
 from kernels.attention.hopper.forward.launch import ROWS
 from kernels.runtime import targets
@@ -27,17 +27,10 @@ BLOCK_D = 128  # columns in shared memory, zeros behind head_dim
 MANY_TURNS = 6
 
 
-def launch(
-    tensors: Tensors,
-    *,
-    causal: bool,
-    causal_offset: int,
-    left_offset: int | None,
-    scale: float,
-    stages: int,
-) -> None:
+def launch(problem: Problem, given: Given, found: Found, *, marked: bool, stages: int) -> None:
     """As hopper_backward_launch.launch, which calls it for head dims from 65 to 128."""
-    dout, dlse, q, k, v, out, lse, dq, dk, dv, marked = tensors
+    q, k, v, (dout, dlse, out, lse), (dq, dk, dv) = problem.q, problem.k, problem.v, given, found
+    scale, (causal, causal_offset, left_offset) = problem.scale, problem.mask
     batch, seqlen_q, heads, head_dim = q.shape
     seqlen_k, kv_heads = k.shape[1], k.shape[2]
     all_rows = batch * heads * triton.cdiv(seqlen_q, ROWS) * ROWS

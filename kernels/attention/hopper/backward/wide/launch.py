@@ -12,7 +12,8 @@ import torch
 import triton
 
 from kernels.attention.common.numerics.constants import LOG2_E
-from kernels.attention.hopper.backward.row_stats import Tensors, attention_backward_hopper_prepare
+from kernels.attention.common.problem import Found, Given, Problem
+from kernels.attention.hopper.backward.row_stats import attention_backward_hopper_prepare
 from kernels.attention.hopper.descriptors import descriptor, numbers
 from kernels.attention.hopper.forward.launch import ROWS
 from kernels.device import hopper_rings as ring
@@ -37,17 +38,10 @@ def heads_together(heads: int, a_head: int, *, causal: bool) -> int:
     return triton.cdiv(heads, chunks)
 
 
-def launch(
-    tensors: Tensors,
-    *,
-    causal: bool,
-    causal_offset: int,
-    left_offset: int | None,
-    scale: float,
-    stages: int,
-) -> None:
+def launch(problem: Problem, given: Given, found: Found, *, marked: bool, stages: int) -> None:
     """As hopper_backward_launch.launch, which calls it."""
-    dout, dlse, q, k, v, out, lse, dq, dk, dv, marked = tensors
+    q, k, v, (dout, dlse, out, lse), (dq, dk, dv) = problem.q, problem.k, problem.v, given, found
+    scale, (causal, causal_offset, left_offset) = problem.scale, problem.mask
     batch, seqlen_q, heads, head_dim = q.shape
     seqlen_k, kv_heads = k.shape[1], k.shape[2]
     n_m, n_n = triton.cdiv(seqlen_q, BLOCK), triton.cdiv(seqlen_k, BLOCK)
