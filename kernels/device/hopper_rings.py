@@ -4,6 +4,7 @@ Aggregates read their annotations when they are built, so nothing here postpones
 """
 
 from functools import lru_cache
+from typing import Any
 
 import torch
 from triton.experimental import gluon
@@ -112,10 +113,33 @@ def meet(OPERATION: gl.constexpr, NUMBER: gl.constexpr):
     gl.inline_asm_elementwise(ASM, "=r,r", [nothing], dtype=gl.int32, is_pure=False, pack=1)
 
 
-def registers(consumers: int) -> dict[str, int]:
-    """Registers a thread of a consumer and of the producer may use, as kernels take them."""
-    consumer, producer = (160, 32) if consumers == 3 else (240, 24)
-    return {"CONSUMER_REGISTERS": consumer, "PRODUCER_REGISTERS": producer}
+# Registers a thread of a consumer and of the producer may use, by the number of consumers.
+REGISTERS = {1: (240, 24), 2: (240, 24), 3: (160, 32)}
+
+
+@builtin
+def specialise(
+    consume: Any,
+    consumed: Any,
+    produce: Any,
+    produced: Any,
+    consumers: Any,
+    registers: Any = None,
+    _semantic: Any = None,
+    _generator: Any = None,
+) -> None:
+    """Part the warps: ``consumers`` warpgroups, each told its number after what is ``consumed``,
+    and a warp that produces; with the ``registers`` of a thread of either unless None."""
+    count = getattr(consumers, "value", consumers)
+    given = registers or REGISTERS[count]
+    consumer, producer = (getattr(one, "value", one) for one in given)
+    parts = [(consume, (*consumed, gl.constexpr(i))) for i in range(count)]
+    _semantic.warp_specialize(
+        [*parts, (produce, produced)],
+        [*[4] * (count - 1), 1],
+        [*[consumer] * (count - 1), producer],
+        _generator,
+    )
 
 
 @lru_cache

@@ -6,7 +6,6 @@ import torch
 import triton
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from kernels.device import hopper_rings as ring
 from kernels.matmul.common import combine_splits
 from kernels.matmul.common import tuning as configs
 from kernels.runtime import targets
@@ -250,7 +249,6 @@ def _launch_persistent(
         ACTIVATION=activation or "none",
         HAS_RESIDUAL=residual is not None,
         TAIL=parts,
-        **ring.registers(config.consumers),
         num_warps=4,
         # One consumer leaves more registers than the assembler takes for a limit.
         maxnreg=240 if config.consumers == 1 else None,

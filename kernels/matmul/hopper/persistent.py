@@ -19,7 +19,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from kernels.device.aggregates import aggregate, computed
-from kernels.device.hopper_rings import ROWS, Cursor, barriers, partition_barrier
+from kernels.device.hopper_rings import ROWS, Cursor, barriers, partition_barrier, specialise
 
 from .store import bias_buffers, bring_bias, store
 
@@ -183,7 +183,7 @@ def _ask_residual(residual, staging, landed, row, column, FIRST: gl.constexpr, P
 
 
 @gluon.jit
-def _consume(c, bias, brought, added, ring, c_staging, problem, I_CONSUMER: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+def _consume(c, bias, brought, added, ring, c_staging, problem, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr, I_CONSUMER: gl.constexpr):  # fmt: skip  # noqa: E501
     """``added``: a residual and a barrier for each consumer's rows of it, or nothing. ``brought``:
     where the bias goes on its way, if there is one."""
     HAS_RESIDUAL: gl.constexpr = len(added) > 0
@@ -248,8 +248,6 @@ def matmul_hopper(
     ACTIVATION: gl.constexpr,
     HAS_RESIDUAL: gl.constexpr,
     TAIL: gl.constexpr,
-    CONSUMER_REGISTERS: gl.constexpr,
-    PRODUCER_REGISTERS: gl.constexpr,
 ):
     """c = activation(a @ b + bias) + residual; a: (M, K) or, A_MAJOR_M, (K, M); b: (N, K) or (K,
     N). What a consumer adds comes while it multiplies, into as many buffers as it writes c by.
@@ -270,53 +268,8 @@ def matmul_hopper(
     added = (residual, barriers(CONSUMERS, 1)) if HAS_RESIDUAL else ()
     brought = (bias_buffers(CONSUMERS * BLOCK_N, c.block_shape[1]),) if HAS_BIAS else ()
     fence_async_shared()
-
-    # Constexprs survive only in tuples written in place, hence the repetition.
-    if CONSUMERS == 1:
-        gl.warp_specialize(
-            [
-                (
-                    _consume,
-                    (c, bias, brought, added, ring, c_staging, problem, 0, HAS_BIAS, ACTIVATION),
-                ),
-                (produce, (a, b, ring, problem, b_tail)),
-            ],
-            [1],
-            [PRODUCER_REGISTERS],
-        )
-    elif CONSUMERS == 2:
-        gl.warp_specialize(
-            [
-                (
-                    _consume,
-                    (c, bias, brought, added, ring, c_staging, problem, 0, HAS_BIAS, ACTIVATION),
-                ),
-                (
-                    _consume,
-                    (c, bias, brought, added, ring, c_staging, problem, 1, HAS_BIAS, ACTIVATION),
-                ),
-                (produce, (a, b, ring, problem, b_tail)),
-            ],
-            [4, 1],
-            [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
-        )
-    else:
-        gl.warp_specialize(
-            [
-                (
-                    _consume,
-                    (c, bias, brought, added, ring, c_staging, problem, 0, HAS_BIAS, ACTIVATION),
-                ),
-                (
-                    _consume,
-                    (c, bias, brought, added, ring, c_staging, problem, 1, HAS_BIAS, ACTIVATION),
-                ),
-                (
-                    _consume,
-                    (c, bias, brought, added, ring, c_staging, problem, 2, HAS_BIAS, ACTIVATION),
-                ),
-                (produce, (a, b, ring, problem, b_tail)),
-            ],
-            [4, 4, 1],
-            [CONSUMER_REGISTERS, CONSUMER_REGISTERS, PRODUCER_REGISTERS],
-        )
+    # Constexprs survive only in tuples written in place.
+    specialise(
+        _consume, (c, bias, brought, added, ring, c_staging, problem, HAS_BIAS, ACTIVATION),
+        produce, (a, b, ring, problem, b_tail), CONSUMERS,
+    )  # fmt: skip

@@ -319,7 +319,6 @@ def _launch(one: _Sums, scale: float, causal_offset: int, left_offset: int | Non
             CAUSAL=one.causal,
             EVEN=packed is None and seqlen_k % BLOCK_N == 0,
             BLOCKS=one.blocks,
-            PRODUCER_REGISTERS=24,
             num_warps=8,
             launch_pdl=True,
         )

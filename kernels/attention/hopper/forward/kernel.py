@@ -31,7 +31,7 @@ from kernels.attention.hopper.products import (
     wait_for_values,
 )
 from kernels.attention.hopper.weight_pairs import pack
-from kernels.device.hopper_rings import ROWS, meet, new_ring
+from kernels.device.hopper_rings import ROWS, meet, new_ring, specialise
 
 
 @gluon.jit
@@ -142,7 +142,7 @@ def _send(out, staging, row, i_h, own, problem):
 
 
 @gluon.jit
-def _consume(out, lse, rows, tiles, memory, problem, I_CONSUMER: gl.constexpr, AHEAD: gl.constexpr):
+def _consume(out, lse, rows, tiles, memory, problem, AHEAD: gl.constexpr, I_CONSUMER: gl.constexpr):
     q_ring = memory.q
     k_ring = memory.k
     v_ring = memory.v
@@ -295,8 +295,6 @@ def attention_forward_hopper(
     ONE: gl.constexpr,
     ONCE: gl.constexpr,
     AHEAD: gl.constexpr,
-    CONSUMER_REGISTERS: gl.constexpr,
-    PRODUCER_REGISTERS: gl.constexpr,
 ):
     """Row i sees key j when j < seqlen_k, with CAUSAL j <= i + causal_offset, and j >= i +
     left_offset unless that is None.
@@ -329,34 +327,8 @@ def attention_forward_hopper(
     if ONCE:
         ask_first(q, k, tiles, memory, problem)
 
-    # Constexprs survive only in tuples written in place, hence the repetition.
-    if CONSUMERS == 1:
-        gl.warp_specialize(
-            [
-                (_consume, (out, lse, rows, tiles, memory, problem, 0, AHEAD)),
-                (produce, (q, k, v, tiles, memory, problem)),
-            ],
-            [1],
-            [PRODUCER_REGISTERS],
-        )
-    elif CONSUMERS == 2:
-        gl.warp_specialize(
-            [
-                (_consume, (out, lse, rows, tiles, memory, problem, 0, AHEAD)),
-                (_consume, (out, lse, rows, tiles, memory, problem, 1, AHEAD)),
-                (produce, (q, k, v, tiles, memory, problem)),
-            ],
-            [4, 1],
-            [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
-        )
-    else:
-        gl.warp_specialize(
-            [
-                (_consume, (out, lse, rows, tiles, memory, problem, 0, AHEAD)),
-                (_consume, (out, lse, rows, tiles, memory, problem, 1, AHEAD)),
-                (_consume, (out, lse, rows, tiles, memory, problem, 2, AHEAD)),
-                (produce, (q, k, v, tiles, memory, problem)),
-            ],
-            [4, 4, 1],
-            [CONSUMER_REGISTERS, CONSUMER_REGISTERS, PRODUCER_REGISTERS],
-        )
+    # Constexprs survive only in tuples written in place.
+    specialise(
+        _consume, (out, lse, rows, tiles, memory, problem, AHEAD),
+        produce, (q, k, v, tiles, memory, problem), CONSUMERS,
+    )  # fmt: skip

@@ -265,6 +265,5 @@ def launch(
             ONCE=once,
             # A list of tiles has no room for a round behind its last.
             AHEAD=config.ahead and not once and packed is None,
-            **ring.registers(config.consumers),
             num_warps=4,
         )

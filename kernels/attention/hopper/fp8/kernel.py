@@ -26,7 +26,7 @@ from kernels.attention.common.numerics.fp8_scales import OFFSET as OFFSETS
 from kernels.attention.hopper.copies import Memory
 from kernels.attention.hopper.products import scores
 from kernels.attention.hopper.tile_order import anew
-from kernels.device.hopper_rings import ROWS, new_ring
+from kernels.device.hopper_rings import ROWS, new_ring, specialise
 
 from .problem import Fp8Problem
 
@@ -305,8 +305,6 @@ def attention_forward_fp8_hopper(
     SKIP: gl.constexpr,
     PARTS: gl.constexpr,
     ROOM: gl.constexpr,
-    CONSUMER_REGISTERS: gl.constexpr,
-    PRODUCER_REGISTERS: gl.constexpr,
 ):
     """Row i sees key j when j < seqlen_k and, with CAUSAL, j <= i + causal_offset.
 
@@ -328,26 +326,8 @@ def attention_forward_fp8_hopper(
     staging = gl.allocate_shared_memory(out.dtype, shape, out.layout)
     memory = Memory(q_ring, k_ring, v_ring, staging)
     fence_async_shared()
-
-    # Constexprs survive only in tuples written in place, hence the repetition.
-    if CONSUMERS == 2:
-        gl.warp_specialize(
-            [
-                (_consume, (out, lse, factors, tiles, memory, problem, PARTS, 0)),
-                (_consume, (out, lse, factors, tiles, memory, problem, PARTS, 1)),
-                (_produce, (q, k, v, tiles, memory, problem)),
-            ],
-            [4, 1],
-            [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
-        )
-    else:
-        gl.warp_specialize(
-            [
-                (_consume, (out, lse, factors, tiles, memory, problem, PARTS, 0)),
-                (_consume, (out, lse, factors, tiles, memory, problem, PARTS, 1)),
-                (_consume, (out, lse, factors, tiles, memory, problem, PARTS, 2)),
-                (_produce, (q, k, v, tiles, memory, problem)),
-            ],
-            [4, 4, 1],
-            [CONSUMER_REGISTERS, CONSUMER_REGISTERS, PRODUCER_REGISTERS],
-        )
+    # Constexprs survive only in tuples written in place.
+    specialise(
+        _consume, (out, lse, factors, tiles, memory, problem, PARTS),
+        _produce, (q, k, v, tiles, memory, problem), CONSUMERS,
+    )  # fmt: skip

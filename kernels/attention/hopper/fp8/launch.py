@@ -197,6 +197,5 @@ def launch(
             SKIP=config.skip,
             PARTS=config.parts,
             ROOM=room,
-            **ring.registers(config.consumers),
             num_warps=4,
         )

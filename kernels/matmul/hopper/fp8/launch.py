@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 import torch
 import triton
 
-from kernels.device import hopper_rings as ring
 from kernels.matmul.common import combine_splits
 from kernels.matmul.common.fp8_scales import Scale
 from kernels.matmul.common.tuning import MOST_PARTS, SPLIT_ROWS
@@ -223,7 +222,6 @@ def launch(
             B_SCALE=_kind(b_scale, once=once, ahead=not blocks),
             HAS_BIAS=bias is not None,
             ACTIVATION=activation or "none",
-            **ring.registers(CONSUMERS),
             num_warps=4,
         )
 

@@ -16,7 +16,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from kernels.device.hopper_rings import ROWS, Cursor, barriers
+from kernels.device.hopper_rings import ROWS, Cursor, barriers, specialise
 from kernels.matmul.hopper.persistent import Problem, Ring, produce
 
 from .block_scales import consume_pairs
@@ -35,7 +35,7 @@ CONSUMERS = gl.constexpr(2)
 
 
 @gluon.jit
-def _consume(c, a_scale, b_scale, bias, ring, ahead, c_staging, problem, I_CONSUMER: gl.constexpr, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+def _consume(c, a_scale, b_scale, bias, ring, ahead, c_staging, problem, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr, I_CONSUMER: gl.constexpr):  # fmt: skip  # noqa: E501
     if A_SCALE == "blocks" or B_SCALE == "blocks":
         consume_pairs(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE, B_SCALE, HAS_BIAS, ACTIVATION)  # fmt: skip  # noqa: E501
     else:
@@ -135,8 +135,6 @@ def matmul_hopper_fp8(
     B_SCALE: gl.constexpr,
     HAS_BIAS: gl.constexpr,
     ACTIVATION: gl.constexpr,
-    CONSUMER_REGISTERS: gl.constexpr,
-    PRODUCER_REGISTERS: gl.constexpr,
 ):
     """c = activation((a * a_scale) @ (b * b_scale) + bias); a: (M, K), b: (N, K)."""
     problem = Problem(M, N, K, CONSUMERS, BLOCK_N, BLOCK_K, GROUP_M, False, False, 1)
@@ -154,55 +152,12 @@ def matmul_hopper_fp8(
         scales_memory([CONSUMERS, BLOCK_N], B_SCALE),
     )
     fence_async_shared()
-    # Constexprs survive only in tuples written in place, hence the repetition.
-    gl.warp_specialize(
-        [
-            (
-                _consume,
-                (
-                    c,
-                    a_scale,
-                    b_scale,
-                    bias,
-                    ring,
-                    ahead,
-                    c_staging,
-                    problem,
-                    0,
-                    stride_am,
-                    stride_ak,
-                    stride_bk,
-                    stride_bn,
-                    A_SCALE,
-                    B_SCALE,
-                    HAS_BIAS,
-                    ACTIVATION,
-                ),
-            ),
-            (
-                _consume,
-                (
-                    c,
-                    a_scale,
-                    b_scale,
-                    bias,
-                    ring,
-                    ahead,
-                    c_staging,
-                    problem,
-                    1,
-                    stride_am,
-                    stride_ak,
-                    stride_bk,
-                    stride_bn,
-                    A_SCALE,
-                    B_SCALE,
-                    HAS_BIAS,
-                    ACTIVATION,
-                ),
-            ),
-            (produce, (a, b, ring, problem)),
-        ],
-        [4, 1],
-        [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
-    )
+    # Constexprs survive only in tuples written in place.
+    specialise(
+        _consume,
+        (
+            c, a_scale, b_scale, bias, ring, ahead, c_staging, problem,
+            stride_am, stride_ak, stride_bk, stride_bn, A_SCALE, B_SCALE, HAS_BIAS, ACTIVATION,
+        ),
+        produce, (a, b, ring, problem), CONSUMERS,
+    )  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 import triton
 
-from kernels.device import hopper_rings as ring
 from kernels.matmul.hopper.boxes import copyable, descriptor
 from kernels.matmul.hopper.choose import ROWS, HopperConfig, programs_in_step
 from kernels.runtime import targets
@@ -81,7 +80,6 @@ def launch(
             A_MAJOR_M=a_major_m,
             HAS_BIAS=bias is not None,
             ACTIVATION=activation or "none",
-            **ring.registers(config.consumers),
             num_warps=4,
             # One consumer leaves more registers than the assembler takes for a limit.
             maxnreg=240 if config.consumers == 1 else None,

@@ -17,7 +17,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from kernels.device.aggregates import aggregate
-from kernels.device.hopper_rings import Cursor, barriers
+from kernels.device.hopper_rings import Cursor, barriers, specialise
 from kernels.matmul.hopper.persistent import Ring
 from kernels.matmul.hopper.store import store
 
@@ -88,7 +88,7 @@ def _produce(a, b, ring, problem):
 
 
 @gluon.jit
-def _consume(c, bias, ring, c_staging, problem, I_CONSUMER: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+def _consume(c, bias, ring, c_staging, problem, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr, I_CONSUMER: gl.constexpr):  # fmt: skip  # noqa: E501
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, problem.BLOCK_N, 16])
     at = Cursor(gl.to_tensor(0), gl.to_tensor(0), ring.STAGES)
     for i_tile in range(gl.program_id(0), problem.tiles(), gl.num_programs(0)):
@@ -131,8 +131,6 @@ def matmul_hopper_lines(
     B_MAJOR_N: gl.constexpr,
     HAS_BIAS: gl.constexpr,
     ACTIVATION: gl.constexpr,
-    CONSUMER_REGISTERS: gl.constexpr,
-    PRODUCER_REGISTERS: gl.constexpr,
 ):
     """c = activation(a @ b + bias); a and c: (M / CLASSES, CLASSES, K or N), b: (N, K) or (K, N).
 
@@ -154,12 +152,8 @@ def matmul_hopper_lines(
     FLAT: gl.constexpr = gl.NVMMASharedLayout.get_default_for(shape, c.dtype)
     c_staging = gl.allocate_shared_memory(c.dtype, [CONSUMERS] + shape, FLAT)  # noqa: RUF005
     fence_async_shared()
-    gl.warp_specialize(
-        [
-            (_consume, (c, bias, ring, c_staging, problem, 0, HAS_BIAS, ACTIVATION)),
-            (_consume, (c, bias, ring, c_staging, problem, 1, HAS_BIAS, ACTIVATION)),
-            (_produce, (a, b, ring, problem)),
-        ],
-        [4, 1],
-        [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
-    )
+    # Constexprs survive only in tuples written in place.
+    specialise(
+        _consume, (c, bias, ring, c_staging, problem, HAS_BIAS, ACTIVATION),
+        _produce, (a, b, ring, problem), CONSUMERS,
+    )  # fmt: skip

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch
 import triton
 
-from kernels.device import hopper_rings as ring
 from kernels.matmul.hopper.boxes import by_class, classes_of, copyable, descriptor, phase_and_pitch
 from kernels.matmul.hopper.choose import programs_in_step
 from kernels.runtime import targets
@@ -99,6 +98,5 @@ def launch(
         B_MAJOR_N=b_major_n,
         HAS_BIAS=bias is not None,
         ACTIVATION=activation or "none",
-        **ring.registers(2),
         num_warps=4,
     )

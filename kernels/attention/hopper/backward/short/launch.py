@@ -64,8 +64,6 @@ def launch(
             OUT_DIM=head_dim,
             MARKED=marked,
             BY_HEAD=not causal or n >= MANY_TURNS * programs,
-            CONSUMER_REGISTERS=232,
-            PRODUCER_REGISTERS=40,
             **shape,
         )
         n = triton.cdiv(seqlen_k, 2 * ROWS) * batch * kv_heads
@@ -77,8 +75,6 @@ def launch(
             *sizes,
             *scales,
             BY_HEAD=not causal or n >= MANY_TURNS * programs,
-            CONSUMER_REGISTERS=240,
-            PRODUCER_REGISTERS=24,
             **shape,
             launch_pdl=True,
         )

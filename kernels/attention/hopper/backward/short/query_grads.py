@@ -22,7 +22,15 @@ from kernels.attention.common.numerics.constants import TO_BASE_2
 from kernels.attention.common.numerics.heavy_rows import is_marked
 from kernels.attention.hopper.backward.wide.query_grads import gradients
 from kernels.device.aggregates import aggregate
-from kernels.device.hopper_rings import ROWS, Cursor, Ring, barriers, new_ring, partition_barrier
+from kernels.device.hopper_rings import (
+    ROWS,
+    Cursor,
+    Ring,
+    barriers,
+    new_ring,
+    partition_barrier,
+    specialise,
+)
 
 from .plan import SIZES, Plan, matrix, scores
 
@@ -192,7 +200,7 @@ def _pass_over(memory, k_at, v_at, n):
 @gluon.jit
 def _consume(
     dq, out, lse, dlse, rows, memory, plan, scale, scale_log2,
-    I_CONSUMER: gl.constexpr, MARKED: gl.constexpr,
+    MARKED: gl.constexpr, I_CONSUMER: gl.constexpr,
 ):  # fmt: skip
     HEAD_DIM: gl.constexpr = plan.HEAD_DIM
     # The first warpgroup's rows see a block of keys less.
@@ -338,8 +346,6 @@ def attention_backward_hopper_short_q(
     CAUSAL: gl.constexpr,
     MARKED: gl.constexpr,
     BY_HEAD: gl.constexpr,
-    CONSUMER_REGISTERS: gl.constexpr,
-    PRODUCER_REGISTERS: gl.constexpr,
 ):
     """Row i sees key j when j < seqlen_k, with CAUSAL j <= i + causal_offset, and j >= i +
     left_offset unless that is None, which wants CAUSAL.
@@ -370,12 +376,8 @@ def attention_backward_hopper_short_q(
         new_ring(v, STAGES, 2),
     )
     fence_async_shared()
-    gl.warp_specialize(
-        [
-            (_consume, (dq, made, lse, dlse, rows, memory, plan, scale, scale_log2, 0, MARKED)),
-            (_consume, (dq, made, lse, dlse, rows, memory, plan, scale, scale_log2, 1, MARKED)),
-            (_produce, (q, k, v, dout, memory, plan)),
-        ],
-        [4, 1],
-        [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
-    )
+    # Constexprs survive only in tuples written in place.
+    specialise(
+        _consume, (dq, made, lse, dlse, rows, memory, plan, scale, scale_log2, MARKED),
+        _produce, (q, k, v, dout, memory, plan), 2, (232, 40),
+    )  # fmt: skip

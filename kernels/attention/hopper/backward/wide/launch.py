@@ -15,7 +15,6 @@ from kernels.attention.common.numerics.constants import LOG2_E
 from kernels.attention.hopper.backward.row_stats import Tensors, attention_backward_hopper_prepare
 from kernels.attention.hopper.descriptors import descriptor, numbers
 from kernels.attention.hopper.forward.launch import ROWS
-from kernels.device import hopper_rings as ring
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
 
@@ -60,12 +59,7 @@ def launch(
     )
     sizes = (heads, kv_heads, batch, seqlen_q, seqlen_k, causal_offset, left_offset)
     scales = (scale, scale * LOG2_E)
-    shape = {
-        "BLOCK_N": BLOCK,
-        "HEAD_DIM": BLOCK_D,
-        "CAUSAL": causal,
-        **ring.registers(2),
-    }
+    shape = {"BLOCK_N": BLOCK, "HEAD_DIM": BLOCK_D, "CAUSAL": causal}
     with targets.on_device_of(q):
         noted(attention_backward_hopper_prepare, (n_m * batch * heads,))(
             k, v, out, dout, lse, dlse, None, rows, None, None, None,

@@ -21,7 +21,14 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from kernels.attention.hopper.backward.block import SIZES, in_order, scores
 from kernels.attention.hopper.tile_order import anew
 from kernels.device.aggregates import aggregate
-from kernels.device.hopper_rings import ROWS, Ring, barriers, new_ring, partition_barrier
+from kernels.device.hopper_rings import (
+    ROWS,
+    Ring,
+    barriers,
+    new_ring,
+    partition_barrier,
+    specialise,
+)
 
 
 @aggregate
@@ -235,8 +242,6 @@ def attention_backward_hopper_q(
     K_STAGES: gl.constexpr,
     V_STAGES: gl.constexpr,
     CAUSAL: gl.constexpr,
-    CONSUMER_REGISTERS: gl.constexpr,
-    PRODUCER_REGISTERS: gl.constexpr,
 ):
     """Row i sees key j when j < seqlen_k, with CAUSAL j <= i + causal_offset, and j >= i +
     left_offset unless that is None, which wants CAUSAL.
@@ -264,12 +269,7 @@ def attention_backward_hopper_q(
         new_ring(v, V_STAGES, 2),
     )
     fence_async_shared()
-    gl.warp_specialize(
-        [
-            (_consume, (dq, rows, memory, work, scale, scale_log2, 0)),
-            (_consume, (dq, rows, memory, work, scale, scale_log2, 1)),
-            (_produce, (q, k, v, dout, memory, work)),
-        ],
-        [4, 1],
-        [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
-    )
+    specialise(
+        _consume, (dq, rows, memory, work, scale, scale_log2),
+        _produce, (q, k, v, dout, memory, work), 2,
+    )  # fmt: skip
