@@ -87,6 +87,18 @@ class Ring:
 
 
 @gluon.jit
+def new_ring(a, b, STAGES: gl.constexpr, CONSUMERS: gl.constexpr):
+    """A ring of boxes of b, and of as many of a to each as consumers release it."""
+    return Ring(
+        gl.allocate_shared_memory(a.dtype, [STAGES * CONSUMERS] + a.block_shape, a.layout),  # noqa: RUF005
+        gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_shape, b.layout),  # noqa: RUF005
+        barriers(STAGES, 1),
+        barriers(STAGES, CONSUMERS),
+        STAGES,
+    )
+
+
+@gluon.jit
 def _fill(a, b, ring, at, row, column, problem):
     """Copy what a tile as wide as b's boxes multiplies; the stage behind it."""
     BLOCK_N: gl.constexpr = b.block_shape[1 if problem.B_MAJOR_N else 0]
@@ -255,13 +267,7 @@ def matmul_hopper(
     TAIL: 1, or tiles that programs do not share evenly are cut into so many parts along N, of which
     no program has two; ``b_tail`` is b by boxes as wide."""
     problem = Problem(M, N, K, CONSUMERS, BLOCK_N, BLOCK_K, GROUP_M, A_MAJOR_M, B_MAJOR_N, TAIL)
-    ring = Ring(
-        gl.allocate_shared_memory(a.dtype, [STAGES * CONSUMERS] + a.block_shape, a.layout),  # noqa: RUF005
-        gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_shape, b.layout),  # noqa: RUF005
-        barriers(STAGES, 1),
-        barriers(STAGES, CONSUMERS),
-        STAGES,
-    )
+    ring = new_ring(a, b, STAGES, CONSUMERS)
     BUFFERS: gl.constexpr = BLOCK_N // c.block_shape[1] if HAS_RESIDUAL else 1
     shape: gl.constexpr = [CONSUMERS * BUFFERS] + c.block_shape  # noqa: RUF005
     c_staging = gl.allocate_shared_memory(c.dtype, shape, c.layout)

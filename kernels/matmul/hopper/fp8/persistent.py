@@ -16,8 +16,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from kernels.device.hopper_rings import ROWS, Cursor, barriers, specialise
-from kernels.matmul.hopper.persistent import Problem, Ring, produce
+from kernels.device.hopper_rings import ROWS, Cursor, specialise
+from kernels.matmul.hopper.persistent import Problem, new_ring, produce
 
 from .block_scales import consume_pairs
 from .tile import (
@@ -138,13 +138,7 @@ def matmul_hopper_fp8(
 ):
     """c = activation((a * a_scale) @ (b * b_scale) + bias); a: (M, K), b: (N, K)."""
     problem = Problem(M, N, K, CONSUMERS, BLOCK_N, BLOCK_K, GROUP_M, False, False, 1)
-    ring = Ring(
-        gl.allocate_shared_memory(a.dtype, [STAGES * CONSUMERS] + a.block_shape, a.layout),  # noqa: RUF005
-        gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_shape, b.layout),  # noqa: RUF005
-        barriers(STAGES, 1),
-        barriers(STAGES, CONSUMERS),
-        STAGES,
-    )
+    ring = new_ring(a, b, STAGES, CONSUMERS)
     shape: gl.constexpr = [CONSUMERS * BUFFERS] + c.block_shape  # noqa: RUF005
     c_staging = gl.allocate_shared_memory(c.dtype, shape, c.layout)
     ahead = (

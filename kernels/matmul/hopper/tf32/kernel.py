@@ -17,8 +17,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.language.extra.cuda import gdc_wait
 
-from kernels.device.hopper_rings import ROWS, Cursor, barriers, specialise
-from kernels.matmul.hopper.persistent import Problem, Ring, produce
+from kernels.device.hopper_rings import ROWS, Cursor, specialise
+from kernels.matmul.hopper.persistent import Problem, new_ring, produce
 from kernels.matmul.hopper.store import store
 
 
@@ -91,13 +91,7 @@ def matmul_hopper_tf32(
     """c = activation(a @ b + bias); a: (M, K) or, A_MAJOR_M, (K, M); b: (N, K) in tf32."""
     gdc_wait()
     problem = Problem(M, N, K, CONSUMERS, BLOCK_N, BLOCK_K, GROUP_M, A_MAJOR_M, False, 1)
-    ring = Ring(
-        gl.allocate_shared_memory(a.dtype, [STAGES * CONSUMERS] + a.block_shape, a.layout),  # noqa: RUF005
-        gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_shape, b.layout),  # noqa: RUF005
-        barriers(STAGES, 1),
-        barriers(STAGES, CONSUMERS),
-        STAGES,
-    )
+    ring = new_ring(a, b, STAGES, CONSUMERS)
     shape: gl.constexpr = [CONSUMERS] + c.block_shape  # noqa: RUF005
     c_staging = gl.allocate_shared_memory(c.dtype, shape, c.layout)
     fence_async_shared()

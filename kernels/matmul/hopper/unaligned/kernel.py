@@ -17,8 +17,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from kernels.device.aggregates import aggregate
-from kernels.device.hopper_rings import Cursor, barriers, specialise
-from kernels.matmul.hopper.persistent import Ring
+from kernels.device.hopper_rings import Cursor, specialise
+from kernels.matmul.hopper.persistent import new_ring
 from kernels.matmul.hopper.store import store
 
 CONSUMERS = gl.constexpr(2)
@@ -141,13 +141,7 @@ def matmul_hopper_lines(
     problem = Problem(
         M, N, K, a_phase, a_pitch, CLASSES, ROWS, BLOCK_N, BLOCK_K, GROUP_M, B_MAJOR_N
     )
-    ring = Ring(
-        gl.allocate_shared_memory(a.dtype, [STAGES * CONSUMERS] + a.block_shape, a.layout),  # noqa: RUF005
-        gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_shape, b.layout),  # noqa: RUF005
-        barriers(STAGES, 1),
-        barriers(STAGES, CONSUMERS),
-        STAGES,
-    )
+    ring = new_ring(a, b, STAGES, CONSUMERS)
     shape: gl.constexpr = [ROWS, c.block_shape[2]]
     FLAT: gl.constexpr = gl.NVMMASharedLayout.get_default_for(shape, c.dtype)
     c_staging = gl.allocate_shared_memory(c.dtype, [CONSUMERS] + shape, FLAT)  # noqa: RUF005
