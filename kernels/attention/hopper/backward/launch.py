@@ -12,7 +12,7 @@ import triton
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from kernels.attention.common.addressing import near
+from kernels.attention.common.addressing import Layout, Strides, near
 from kernels.attention.common.numerics.constants import LOG2_E
 from kernels.attention.common.numerics.exactness import keys_seen
 from kernels.attention.common.packed.sequences import Packed
@@ -281,7 +281,7 @@ def _launch(one: _Sums, scale: float, causal_offset: int, left_offset: int | Non
         grid = (one.n_m * one.n_heads + one.n_n * one.n_kv_heads,)
         noted(attention_backward_hopper_prepare, grid)(
             k, v, out, dout, lse, dlse, one.bounds, one.rows, one.sums, one.places, one.sequences,
-            *k.stride()[:3], *v.stride()[:3], *out.stride(), *dout.stride()[:3],
+            Layout.of(k=k, v=v, out=out), Strides(*dout.stride()),
             one.n_heads // heads, heads, kv_heads, seqlen_q, seqlen_k, BLOCK_N=BLOCK_N, **one.shape,
             MARKED=marked, num_warps=num_warps,
         )  # fmt: skip

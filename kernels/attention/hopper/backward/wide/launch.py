@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 import triton
 
+from kernels.attention.common.addressing import Layout, Strides
 from kernels.attention.common.numerics.constants import LOG2_E
 from kernels.attention.hopper.backward.row_stats import Tensors, attention_backward_hopper_prepare
 from kernels.attention.hopper.descriptors import descriptor, numbers
@@ -63,7 +64,7 @@ def launch(
     with targets.on_device_of(q):
         noted(attention_backward_hopper_prepare, (n_m * batch * heads,))(
             k, v, out, dout, lse, dlse, None, rows, None, None, None,
-            *k.stride()[:3], *v.stride()[:3], *out.stride(), *dout.stride()[:3],
+            Layout.of(k=k, v=v, out=out), Strides(*dout.stride()),
             batch, heads, kv_heads, seqlen_q, seqlen_k,
             HEAD_DIM=head_dim, BLOCK_M=BLOCK, BLOCK_N=BLOCK, BLOCK_D=BLOCK_D,
             MARKED=marked, num_warps=8,
