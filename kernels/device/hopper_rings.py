@@ -90,6 +90,19 @@ def new_ring(desc, STAGES: gl.constexpr, READERS: gl.constexpr):
     return Ring(memory, barriers(STAGES, 1), barriers(STAGES, READERS), STAGES)
 
 
+@gluon.jit
+def pass_over(k_ring, v_ring, k_at, v_at, count):
+    """Give ``count`` stages of both rings back that only other readers use."""
+    for _ in range(count):
+        k_ring.wait(k_at)
+        k_ring.release(k_at.stage)
+        k_at = k_at.next()
+        v_ring.wait(v_at)
+        v_ring.release(v_at.stage)
+        v_at = v_at.next()
+    return k_at, v_at
+
+
 @builtin
 def partition_barrier(_semantic=None):
     """A barrier of a partition's warps; Triton 3.6 and 3.7 name it differently."""

@@ -163,10 +163,10 @@ def _consume(out, lse, rows, tiles, memory, problem, AHEAD: gl.constexpr, I_CONS
     if IN_TURNS and I_CONSUMER == CONSUMERS - 1:
         _turn("arrive", 0, CONSUMERS)  # consumer 0 has the first turn
     if AHEAD:
-        first_row, i_h, own, exists = problem.tile(0, tiles)
+        first_row, i_h, own, exists = problem.tile(0, tiles)[:4]
     for i_turn in range(problem.turns(tiles)):
         if not AHEAD:
-            first_row, i_h, own, exists = problem.tile(i_turn, tiles)
+            first_row, i_h, own, exists = problem.tile(i_turn, tiles)[:4]
         if exists:
             row = first_row + I_CONSUMER * ROWS
             n_loaded, _ = problem.blocks(own, first_row, problem.BLOCK_M)
@@ -218,7 +218,7 @@ def _consume(out, lse, rows, tiles, memory, problem, AHEAD: gl.constexpr, I_CONS
             acc = values(p, v_ring, v_at, acc, problem)
             # Where the next rows are takes divisions: they are done while values are multiplied.
             if AHEAD:
-                next_row, next_h, next_own, next_exists = problem.tile(i_turn + 1, tiles)
+                next_row, next_h, next_own, next_exists = problem.tile(i_turn + 1, tiles)[:4]
             # A row that saw no key: its output is 0 and its log-sum-exp -inf.
             empty = total == 0.0
             _store_lse(lse, rows, maximum, total, empty, row, i_h, own, problem, HELD, S_ROWS)
@@ -239,7 +239,7 @@ def _consume(out, lse, rows, tiles, memory, problem, AHEAD: gl.constexpr, I_CONS
             if AHEAD:
                 first_row, i_h, own, exists = next_row, next_h, next_own, next_exists
         elif AHEAD:
-            first_row, i_h, own, exists = problem.tile(i_turn + 1, tiles)
+            first_row, i_h, own, exists = problem.tile(i_turn + 1, tiles)[:4]
     if IN_TURNS and I_CONSUMER == 0:
         _turn("sync", 0, CONSUMERS)  # takes the turn nobody waits for
     tma.store_wait(0)

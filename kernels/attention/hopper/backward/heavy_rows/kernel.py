@@ -20,7 +20,7 @@ from kernels.attention.common.packed.sequences import bounds
 from kernels.attention.common.program_order import block_of
 from kernels.attention.hopper.backward.block import scores
 from kernels.attention.hopper.backward.wide.query_grads import hide
-from kernels.device.hopper_rings import ROWS, meet, new_ring, specialise
+from kernels.device.hopper_rings import ROWS, meet, new_ring, pass_over, specialise
 
 from .plan import BLOCK_M, MOST, SOME, Memory, Plan
 
@@ -216,13 +216,8 @@ def _consume(
                 if which != 0:
                     tile = plan.tile(i_round * SOME + i_own, which, cu_q, cu_k)
                     if which == 2 - I_CONSUMER:  # marks of the other alone
-                        for _ in range(tile.first, tile.end):
-                            k_ring.wait(k_at)
-                            k_ring.release(k_at.stage)
-                            k_at = k_at.next()
-                            v_ring.wait(v_at)
-                            v_ring.release(v_at.stage)
-                            v_at = v_at.next()
+                        n = tile.end - tile.first
+                        k_at, v_at = pass_over(k_ring, v_ring, k_at, v_at, n)
                     else:
                         k_at, v_at = _correct(
                             out, lse, dlse, corrected, q_ring, dout_ring, q_at, k_ring, v_ring,

@@ -29,6 +29,7 @@ from kernels.device.hopper_rings import (
     barriers,
     new_ring,
     partition_barrier,
+    pass_over,
     specialise,
 )
 
@@ -185,19 +186,6 @@ def _write_rows(rows, b_lse, delta, tile, row, plan, LAYOUT: gl.constexpr):
 
 
 @gluon.jit
-def _pass_over(memory, k_at, v_at, n):
-    """Give ``n`` blocks of keys and values back that only the other warpgroup takes."""
-    for _ in range(n):
-        memory.k.wait(k_at)
-        memory.k.release(k_at.stage)
-        k_at = k_at.next()
-        memory.v.wait(v_at)
-        memory.v.release(v_at.stage)
-        v_at = v_at.next()
-    return k_at, v_at
-
-
-@gluon.jit
 def _consume(
     dq, out, lse, dlse, rows, memory, plan, scale, scale_log2,
     MARKED: gl.constexpr, I_CONSUMER: gl.constexpr,
@@ -223,7 +211,7 @@ def _consume(
     before = plan.before(row)
     blocks = plan.keys(row) - before
     if PASSES_FIRST:
-        k_at, v_at = _pass_over(memory, k_at, v_at, before - plan.before(row - ROWS))
+        k_at, v_at = pass_over(k_ring, v_ring, k_at, v_at, before - plan.before(row - ROWS))
     acc = gl.zeros([ROWS, HEAD_DIM], gl.float32, LAYOUT)
     mbarrier.wait(memory.q_full.index(0), 0)
     k_ring.wait(k_at)
@@ -258,13 +246,13 @@ def _consume(
         next_at = k_at.next()
         if PASSES:
             n = plan.keys(row + ROWS) - (before + blocks if plan.WINDOW else blocks)
-            next_at, v_at = _pass_over(memory, next_at, v_at, gl.where(last & more, n, 0))
+            next_at, v_at = pass_over(k_ring, v_ring, next_at, v_at, gl.where(last & more, n, 0))
         if PASSES_FIRST:
             n = gl.to_tensor(0)
             if last & more:
                 row_there = (plan.tile(i_turn + 1).i * 2 + I_CONSUMER) * ROWS
                 n = plan.before(row_there) - plan.before(row_there - ROWS)
-            next_at, v_at = _pass_over(memory, next_at, v_at, n)
+            next_at, v_at = pass_over(k_ring, v_ring, next_at, v_at, n)
         next_turn = gl.where(last, i_turn + 1, i_turn)
         stage = next_turn % 2
         phase = next_turn // 2 % 2

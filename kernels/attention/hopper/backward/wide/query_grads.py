@@ -27,6 +27,7 @@ from kernels.device.hopper_rings import (
     barriers,
     new_ring,
     partition_barrier,
+    pass_over,
     specialise,
 )
 
@@ -164,13 +165,8 @@ def _consume(dq, rows, memory, work, scale, scale_log2, I_CONSUMER: gl.constexpr
     blocks = work.blocks(row)
     if work.WINDOW and I_CONSUMER == 1:
         # The first warpgroup's rows see a block of keys ahead.
-        for _ in range(before - work.before(work.row)):
-            k_ring.wait(k_at)
-            k_ring.release(k_at.stage)
-            k_at = k_at.next()
-            v_ring.wait(v_at)
-            v_ring.release(v_at.stage)
-            v_at = v_at.next()
+        n = before - work.before(work.row)
+        k_at, v_at = pass_over(k_ring, v_ring, k_at, v_at, n)
     o_m = row + gl.arange(0, ROWS, gl.SliceLayout(1, S_LAYOUT))
     inside = o_m < work.padded_q
     p_rows = rows + work.in_workspace + o_m
