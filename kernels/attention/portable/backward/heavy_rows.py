@@ -83,12 +83,8 @@ def add_keys(
     for i in range(o_first, o_end, BLOCK_N):
         i_n = place(scores, i)
         # [BLOCK_N, BLOCK_D]
-        b_k = load_rows(
-            k, i_b, i_n, i_kv, seqlen_k, strides.k, HEAD_DIM, BLOCK_N, BLOCK_D, False,
-        )  # fmt: skip
-        b_v = load_rows(
-            v, i_b, i_n, i_kv, seqlen_k, strides.v, HEAD_DIM_V, BLOCK_N, BLOCK_DV, False,
-        )  # fmt: skip
+        b_k = load_rows(k, i_b, i_n, i_kv, seqlen_k, strides.k, HEAD_DIM, BLOCK_N, BLOCK_D)
+        b_v = load_rows(v, i_b, i_n, i_kv, seqlen_k, strides.v, HEAD_DIM_V, BLOCK_N, BLOCK_DV)
         # [BLOCK_M, BLOCK_N]
         b_s = head_product(b_q, b_k, WIDE=True)
         b_s, _ = modified(b_s, scores, o_row, o_m[:, None], i_n, o_n[None, :], False)
@@ -191,16 +187,13 @@ def attention_backward_marked(
                 own = of_head(asked, blocks, i_b, i_h, i_row)
                 scores = Scores(asked, blocks, own, own_k - own_q, own_q, own_k, None, i_bh)
                 # [BLOCK_M, BLOCK_D]
-                b_q = load_rows(
-                    at_q, i_b, i_row, i_h, own_q, strides.q, HEAD_DIM, BLOCK_M, BLOCK_D, False,
-                )  # fmt: skip
+                b_q = load_rows(at_q, i_b, i_row, i_h, own_q, strides.q, HEAD_DIM, BLOCK_M, BLOCK_D)
                 b_dout = load_rows(
-                    at_g, i_b, i_row, i_h, own_q, strides.dout, HEAD_DIM_V, BLOCK_M, BLOCK_DV,
-                    False,
-                )  # fmt: skip
+                    at_g, i_b, i_row, i_h, own_q, strides.dout, HEAD_DIM_V, BLOCK_M, BLOCK_DV
+                )
                 b_out = load_rows(
-                    at_o, i_b, i_row, i_h, own_q, strides.out, HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
-                )  # fmt: skip
+                    at_o, i_b, i_row, i_h, own_q, strides.out, HEAD_DIM_V, BLOCK_M, BLOCK_DV
+                )
                 # The start, to which the weighted mean of what dp differs by is added.
                 b_start = tl.sum(b_out.to(tl.float32) * b_dout.to(tl.float32), 1)
                 in_m = i_row + o_m < own_q
