@@ -3,6 +3,7 @@
 Aggregates read their annotations when they are built, so nothing here postpones them.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -11,6 +12,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language._core import builtin
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernels.device.aggregates import aggregate
 
@@ -162,6 +164,14 @@ def layout(block: tuple[int, ...], dtype: torch.dtype) -> gl.NVMMASharedLayout:
         torch.float16: gl.float16,
         torch.bfloat16: gl.bfloat16,
         torch.float32: gl.float32,
+        torch.int32: gl.int32,
         torch.float8_e4m3fn: gl.float8e4nv,
     }[dtype]
     return gl.NVMMASharedLayout.get_default_for(list(block), element)
+
+
+def boxed(
+    x: torch.Tensor, shape: Sequence[int], strides: Sequence[int], block: tuple[int, ...]
+) -> TensorDescriptor:
+    """What the copy engine takes boxes of ``block`` by, of x as if it had this shape."""
+    return TensorDescriptor(x, list(shape), list(strides), list(block), layout(block, x.dtype))

@@ -8,7 +8,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernels.attention.common.packed.sequences import Packed
-from kernels.device import hopper_rings as ring
+from kernels.device.hopper_rings import boxed
 
 from .problem import BEYOND
 
@@ -44,19 +44,16 @@ def descriptor(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
     Columns past head_dim are read as zeros and never written.
     """
     batch, seqlen, heads, head_dim = x.shape
-    # An axis of length 1 may have any stride; the copy engine still wants a multiple of 16 bytes.
-    by_batch, by_row, by_head = (
-        stride if size > 1 else 16 // x.element_size()
-        for stride, size in zip(x.stride(), x.shape[:3], strict=False)
-    )
-    block = (1, 1, rows, columns)
-    return TensorDescriptor(
-        x,
-        [batch, heads, seqlen, head_dim],
-        [by_batch, by_head, by_row, 1],
-        list(block),
-        ring.layout(block, x.dtype),
-    )
+    by_batch, by_row, by_head = _strides(x)
+    strides = (by_batch, by_head, by_row, 1)
+    return boxed(x, (batch, heads, seqlen, head_dim), strides, (1, 1, rows, columns))
+
+
+def _strides(x: torch.Tensor) -> list[int]:
+    """Of all axes but the last. One of length 1 may have any stride; the copy engine still wants a
+    multiple of 16 bytes."""
+    pairs = zip(x.stride()[:-1], x.shape[:-1], strict=True)
+    return [stride if size > 1 else 16 // x.element_size() for stride, size in pairs]
 
 
 def ragged_descriptor(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
@@ -66,21 +63,11 @@ def ragged_descriptor(x: torch.Tensor, rows: int, columns: int) -> TensorDescrip
     moves this to the row behind the sequence's last; the first takes away the bytes up to
     ``BEYOND``, modulo 2^64. What lies beyond is read as zeros and never written.
     """
-    tokens, heads, head_dim = x.shape
-    # An axis of length 1 may have any stride; the copy engine still wants a multiple of 16 bytes.
-    by_row, by_head = (
-        stride if size > 1 else 16 // x.element_size()
-        for stride, size in zip(x.stride(), (tokens, heads), strict=False)
-    )
+    _, heads, head_dim = x.shape
+    by_row, by_head = _strides(x)
     beyond, most = BEYOND.value, 0x7FFF0000
-    block = (1, 1, 1, rows, columns)
-    return TensorDescriptor(
-        x,
-        [most, most, heads, beyond, head_dim],
-        [2**34 - by_row, by_row, by_head, by_row, 1],
-        list(block),
-        ring.layout(block, x.dtype),
-    )
+    shape, strides = (most, most, heads, beyond, head_dim), (by_row, by_head, by_row, 1)
+    return boxed(x, shape, (2**34 - by_row, *strides), (1, 1, 1, rows, columns))
 
 
 def described(packed: Packed | None, x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:

@@ -7,7 +7,7 @@ import math
 import torch
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from kernels.device import hopper_rings as ring
+from kernels.device.hopper_rings import boxed
 
 LINE = 128  # bytes that L2 is asked for at once
 
@@ -41,24 +41,15 @@ def phase_and_pitch(x: torch.Tensor) -> tuple[int, int]:
 
 def descriptor(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
     """What the copy engine takes boxes of rows and columns of x by."""
-    block = (rows, columns)
-    return TensorDescriptor(
-        x, list(x.shape), list(x.stride()), list(block), ring.layout(block, x.dtype)
-    )
+    return boxed(x, x.shape, x.stride(), (rows, columns))
 
 
 def by_class(x: torch.Tensor, classes: int, rows: int, columns: int) -> TensorDescriptor:
     """As ``descriptor``, of boxes of every so-many-th row of x."""
-    block, pitch = (rows, 1, columns), x.stride(0)
-    shape = [x.shape[0] // classes, classes, x.shape[1]]
-    return TensorDescriptor(
-        x, shape, [classes * pitch, pitch, 1], list(block), ring.layout(block, x.dtype)
-    )
+    pitch, shape = x.stride(0), (x.shape[0] // classes, classes, x.shape[1])
+    return boxed(x, shape, (classes * pitch, pitch, 1), (rows, 1, columns))
 
 
 def parts_of(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
     """What the copy engine takes boxes of rows and columns of one matrix of many by."""
-    block = (1, rows, columns)
-    return TensorDescriptor(
-        x, list(x.shape), list(x.stride()), list(block), ring.layout(block, x.dtype)
-    )
+    return boxed(x, x.shape, x.stride(), (1, rows, columns))

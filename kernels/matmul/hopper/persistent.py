@@ -20,6 +20,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from kernels.device.aggregates import aggregate, computed
 from kernels.device.hopper_rings import ROWS, Cursor, barriers, partition_barrier, specialise
+from kernels.matmul.common.epilogue import tile_of_program
 
 from .store import bias_buffers, bring_bias, store
 
@@ -65,14 +66,11 @@ class Problem:
 
     @gluon.jit
     def tile(self, i_tile):
-        """First row and column of a tile: GROUP_M rows of tiles are walked together, so that they
-        find B's columns in L2."""
+        """First row and column of a tile."""
         n_tiles_m = gl.cdiv(self.M, self.BLOCK_M)
-        per_group = self.GROUP_M * gl.cdiv(self.N, self.BLOCK_N)
-        first_m = i_tile // per_group * self.GROUP_M
-        rows = min(n_tiles_m - first_m, self.GROUP_M)
-        within = i_tile % per_group
-        return (first_m + within % rows) * self.BLOCK_M, within // rows * self.BLOCK_N
+        n_tiles_n = gl.cdiv(self.N, self.BLOCK_N)
+        i_m, i_n = tile_of_program(i_tile, n_tiles_m, n_tiles_n, self.GROUP_M)
+        return i_m * self.BLOCK_M, i_n * self.BLOCK_N
 
 
 @aggregate

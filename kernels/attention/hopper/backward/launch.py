@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 
 import torch
 import triton
-from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernels.attention.common.addressing import Layout, Strides, near
 from kernels.attention.common.numerics.constants import LOG2_E
@@ -20,6 +18,7 @@ from kernels.attention.hopper.backward.one_pass.kernel import attention_backward
 from kernels.attention.hopper.descriptors import copyable, described, numbers
 from kernels.attention.hopper.forward.launch import supported as supported_forward
 from kernels.attention.hopper.packed.tiles import listed
+from kernels.device.hopper_rings import boxed
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
 
@@ -292,13 +291,7 @@ def _launch(one: _Sums, scale: float, causal_offset: int, left_offset: int | Non
             described(packed, dout, block_m, block_d),
             numbers(one.rows, block_m),
             one.bounds,
-            TensorDescriptor(
-                one.sums,
-                list(one.sums.shape),
-                [block_d, 1],
-                [block_m, block_d],
-                gl.NVMMASharedLayout.get_default_for([block_m, block_d], gl.int32),
-            ),
+            boxed(one.sums, one.sums.shape, one.sums.stride(), (block_m, block_d)),
             described(packed, dk, BLOCK_N, block_d),
             described(packed, dv, BLOCK_N, block_d),
             tiles,

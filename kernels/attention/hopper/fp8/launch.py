@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 import torch
 import triton
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernels.attention.common.numerics.fp8_scales import Scales
 from kernels.attention.common.packed.sequences import Packed
@@ -14,7 +13,7 @@ from kernels.attention.hopper.descriptors import copyable, described
 from kernels.attention.hopper.forward.launch import ROWS
 from kernels.attention.hopper.packed.tiles import listed
 from kernels.attention.hopper.problem import BEYOND
-from kernels.device import hopper_rings as ring
+from kernels.device.hopper_rings import boxed
 from kernels.runtime import targets
 from kernels.runtime.addressing import LIMIT
 from kernels.runtime.launch import noted
@@ -165,17 +164,10 @@ def launch(
             values, factors = prepare(v, heads, scale, scales)
         else:
             values, factors = prepare(v[:1], heads, scale, scales, packed.keys, room)
-        block = (1, 1, block_d, config.block_n)
         noted(attention_forward_fp8_hopper, (min(programs, processors),))(
             described(packed, q, ROWS, block_d),
             described(packed, k, config.block_n, block_d),
-            TensorDescriptor(
-                values,
-                list(values.shape),
-                list(values.stride()),
-                list(block),
-                ring.layout(block, values.dtype),
-            ),
+            boxed(values, values.shape, values.stride(), (1, 1, block_d, config.block_n)),
             described(packed, out, ROWS, of_box),
             lse,
             factors,

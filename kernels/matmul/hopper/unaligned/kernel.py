@@ -18,6 +18,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from kernels.device.aggregates import aggregate
 from kernels.device.hopper_rings import Cursor, specialise
+from kernels.matmul.common.epilogue import tile_of_program
 from kernels.matmul.hopper.persistent import new_ring
 from kernels.matmul.hopper.store import store
 
@@ -52,16 +53,12 @@ class Problem:
     def tile(self, i_tile):
         """Where a tile's steps along K begin, its class, its first row in that and its first
         column, in the order of ``hopper_kernel.Problem``."""
-        n_tiles_m = self.rows_of_tiles()
-        per_group = self.GROUP_M * gl.cdiv(self.N, self.BLOCK_N)
-        first_m = i_tile // per_group * self.GROUP_M
-        rows = min(n_tiles_m - first_m, self.GROUP_M)
-        within = i_tile % per_group
-        i_m = first_m + within % rows
+        n_tiles_n = gl.cdiv(self.N, self.BLOCK_N)
+        i_m, i_n = tile_of_program(i_tile, self.rows_of_tiles(), n_tiles_n, self.GROUP_M)
         i_class = i_m % self.CLASSES
         first = -((self.a_phase + i_class * self.a_pitch) % self.BLOCK_K)
         row = i_m // self.CLASSES * (CONSUMERS * self.ROWS)
-        return first, i_class, row, within // rows * self.BLOCK_N
+        return first, i_class, row, i_n * self.BLOCK_N
 
 
 @gluon.jit
