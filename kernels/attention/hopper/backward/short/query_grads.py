@@ -20,6 +20,7 @@ from triton.language.extra.cuda import gdc_launch_dependents
 
 from kernels.attention.common.numerics.constants import TO_BASE_2
 from kernels.attention.common.numerics.heavy_rows import is_marked
+from kernels.attention.hopper.backward.block import keys, keys_before
 from kernels.attention.hopper.backward.wide.query_grads import gradients
 from kernels.device.aggregates import aggregate
 from kernels.device.hopper_rings import (
@@ -208,10 +209,10 @@ def _consume(
     i = gl.to_tensor(0)
     tile = plan.tile(0)
     row = (tile.i * 2 + I_CONSUMER) * ROWS
-    before = plan.before(row)
-    blocks = plan.keys(row) - before
+    before = keys_before(plan, row)
+    blocks = keys(plan, row) - before
     if PASSES_FIRST:
-        k_at, v_at = pass_over(k_ring, v_ring, k_at, v_at, before - plan.before(row - ROWS))
+        k_at, v_at = pass_over(k_ring, v_ring, k_at, v_at, before - keys_before(plan, row - ROWS))
     acc = gl.zeros([ROWS, HEAD_DIM], gl.float32, LAYOUT)
     mbarrier.wait(memory.q_full.index(0), 0)
     k_ring.wait(k_at)
@@ -245,13 +246,13 @@ def _consume(
             mbarrier.arrive(memory.q_empty.index((i_turn + 1) % 2))
         next_at = k_at.next()
         if PASSES:
-            n = plan.keys(row + ROWS) - (before + blocks if plan.WINDOW else blocks)
+            n = keys(plan, row + ROWS) - (before + blocks if plan.WINDOW else blocks)
             next_at, v_at = pass_over(k_ring, v_ring, next_at, v_at, gl.where(last & more, n, 0))
         if PASSES_FIRST:
             n = gl.to_tensor(0)
             if last & more:
                 row_there = (plan.tile(i_turn + 1).i * 2 + I_CONSUMER) * ROWS
-                n = plan.before(row_there) - plan.before(row_there - ROWS)
+                n = keys_before(plan, row_there) - keys_before(plan, row_there - ROWS)
             next_at, v_at = pass_over(k_ring, v_ring, next_at, v_at, n)
         next_turn = gl.where(last, i_turn + 1, i_turn)
         stage = next_turn % 2
@@ -276,8 +277,8 @@ def _consume(
                 out, lse, dlse, following, next_row, stage, memory, plan, R, I_CONSUMER, MARKED
             )
             _write_rows(rows, b_lse, delta, following, next_row, plan, R)
-        next_before = plan.before(next_row)
-        n = plan.keys(next_row) - next_before
+        next_before = keys_before(plan, next_row)
+        n = keys(plan, next_row) - next_before
         dp = warpgroup_mma_wait(1, deps=[dp])
         if plan.WINDOW:
             # After the last step that stage may still be what the other one passes over: filled
