@@ -11,7 +11,7 @@ from kernels.runtime import targets
 from kernels.runtime.addressing import LIMIT, wide
 from kernels.runtime.launch import noted
 
-from .epilogue import Epilogue, Pitch, store_tile
+from .epilogue import Epilogue, Pitch, Product, store_tile
 
 BLOCK_N = 256  # columns of one row a program: 8 values a thread, and programs for a whole GPU
 
@@ -56,15 +56,9 @@ def combine_kernel(
     store_tile(c + i_m * c_pitch.row, b_c[None, :], o_first, in_m, N, epilogue, ACTIVATION)
 
 
-def launch(
-    parts: torch.Tensor,
-    out: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    residual: torch.Tensor | None,
-) -> None:
-    """``out = activation(sum of parts + bias) + residual``; parts: contiguous (parts, M, N)."""
-    count, M, N = parts.shape
+def launch(parts: torch.Tensor, product: Product) -> None:
+    """The end of a ``product`` by the sum of ``parts``: contiguous (parts, M, N)."""
+    (count, M, N), (_, _, out, bias, activation, residual) = parts.shape, product
     after = targets.current().overlaps_launches
     noted(combine_kernel, (M, triton.cdiv(N, BLOCK_N)))(
         parts,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import torch
 import triton
 import triton.language as tl
 
@@ -35,6 +36,22 @@ class Pitch(NamedTuple):
 def wide_pitch(pitch):
     """One whose products with offsets have 64 bits."""
     return Pitch(wide(pitch.row), wide(pitch.column))
+
+
+class Product(NamedTuple):
+    """``out = activation(a @ b + bias) + residual``, for checked arguments."""
+
+    a: torch.Tensor
+    b: torch.Tensor
+    out: torch.Tensor
+    bias: torch.Tensor | None
+    activation: str | None
+    residual: torch.Tensor | None = None
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """M, N and K."""
+        return *self.out.shape, self.a.shape[1]
 
 
 class Epilogue(NamedTuple):

@@ -8,6 +8,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernels.matmul.common import combine_splits
 from kernels.matmul.common import tuning as configs
+from kernels.matmul.common.epilogue import Product
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
 
@@ -108,7 +109,8 @@ def launch(
     config: HopperConfig | None = None,
 ) -> None:
     """``out = activation(a @ b + bias) + residual`` for arguments that ``supported`` accepts."""
-    (M, K), N = a.shape, b.shape[1]
+    product = Product(a, b, out, bias, activation, residual)
+    M, N, K = product.sizes
     with targets.on_device_of(a):
         multiprocessors = targets.multiprocessors()
         classes = 0
@@ -124,9 +126,9 @@ def launch(
         # A tile of 192 rows is one of its consumers alone.
         whole = residual is None and config.consumers < 3
         if whole and (config in FEW or programs <= multiprocessors):
-            _launch_once(a, b, out, bias, activation, config, classes)
+            _launch_once(product, config, classes)
         else:
-            _launch_persistent(a, b, out, bias, activation, residual, config)
+            _launch_persistent(product, config)
 
 
 def _boxes_of_b(b: torch.Tensor, config: HopperConfig, columns: int) -> TensorDescriptor:
@@ -143,17 +145,9 @@ def _columns(config: HopperConfig, activation: str | None) -> int:
     return columns
 
 
-def _launch_once(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    out: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    config: HopperConfig,
-    classes: int,
-) -> None:
+def _launch_once(product: Product, config: HopperConfig, classes: int) -> None:
     """By programs of one tile."""
-    (M, K), N = a.shape, b.shape[1]
+    (a, b, out, bias, activation, _), (M, N, K) = product, product.sizes
     a_major_m, rows = not copyable(a), ROWS * config.consumers
     if a_major_m:
         a_boxes = descriptor(a.t(), config.block_k, rows)
@@ -203,20 +197,12 @@ def _launch_once(
         num_warps=4 * config.consumers,
     )
     if parts > 1:
-        combine_splits.launch(c, out, bias, activation, None)
+        combine_splits.launch(c, product)
 
 
-def _launch_persistent(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    out: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    residual: torch.Tensor | None,
-    config: HopperConfig,
-) -> None:
+def _launch_persistent(product: Product, config: HopperConfig) -> None:
     """By one program a multiprocessor, each of several tiles."""
-    (M, K), N = a.shape, b.shape[1]
+    (a, b, out, bias, activation, residual), (M, N, K) = product, product.sizes
     a_major_m, multiprocessors = not copyable(a), targets.multiprocessors()
     parts = 1 if residual is not None else parts_of_the_rest(config, M, N, multiprocessors)
     columns = min(_columns(config, activation), config.block_n // parts)

@@ -15,6 +15,7 @@ from kernels.matmul.common import tuning as configs
 from kernels.matmul.common.epilogue import (
     Epilogue,
     Pitch,
+    Product,
     store_parts,
     tile_of_program,
     wide_pitch,
@@ -176,7 +177,8 @@ def launch(
         fnuz = a.dtype == torch.float8_e4m3fnuz
         if not native:
             a, b = a.view(torch.uint8), b.view(torch.uint8)
-        grid, given = tiled(a, b, out, bias, activation, residual, config)
+        product = Product(a, b, out, bias, activation, residual)
+        grid, given = tiled(product, config)
         noted(matmul_fp8, grid)(
             **given,
             a_scale=a_scale.values,
@@ -191,4 +193,4 @@ def launch(
             PROMOTE=native and target.has_wgmma,
         )
         if config.splits > 1:
-            combine_splits.launch(given["c"], out, bias, activation, residual)
+            combine_splits.launch(given["c"], product)

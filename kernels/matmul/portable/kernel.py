@@ -14,6 +14,7 @@ from kernels.matmul.common import combine_splits
 from kernels.matmul.common.epilogue import (
     Epilogue,
     Pitch,
+    Product,
     store_parts,
     tile_of_program,
     wide_pitch,
@@ -121,18 +122,11 @@ def matmul_kernel(
     store_parts(c, b_c, i_n * BLOCK_N, in_m, N, epilogue, ACTIVATION, PARTS)
 
 
-def tiled(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    out: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    residual: torch.Tensor | None,
-    config: MatmulConfig,
-) -> tuple[tuple[int, int], dict[str, Any]]:
+def tiled(product: Product, config: MatmulConfig) -> tuple[tuple[int, int], dict[str, Any]]:
     """The grid, and by name what kernels of tiles take: ``c`` is ``out`` unless K is split. What is
     added, and the activation, come after the parts."""
-    M, N = out.shape
+    a, b, out, bias, activation, residual = product
+    M, N, K = product.sizes
     c, split = out, config.splits > 1
     if split:
         c = torch.empty((config.splits, M, N), dtype=torch.float32, device=a.device)
@@ -151,7 +145,7 @@ def tiled(
         "residual": residual,
         "M": M,
         "N": N,
-        "K": a.shape[1],
+        "K": K,
         **{name: Pitch(*one) for name, one in zip(names, strides, strict=True)},
         "BLOCK_M": config.block_m,
         "BLOCK_N": config.block_n,
@@ -184,7 +178,8 @@ def launch(
         use_tf32 = allow_tf32 and a.dtype == torch.float32 and target.has_tf32
         (M, K), N = a.shape, b.shape[1]
         config = choose(target, M, N, K, a.dtype, use_tf32=use_tf32)
-        grid, given = tiled(a, b, out, bias, activation, residual, config)
+        product = Product(a, b, out, bias, activation, residual)
+        grid, given = tiled(product, config)
         split = config.splits > 1
         noted(matmul_kernel, grid if split else grid[:1])(
             **given,
@@ -192,7 +187,7 @@ def launch(
             EARLY=split and target.overlaps_launches,
         )
         if split:
-            combine_splits.launch(given["c"], out, bias, activation, residual)
+            combine_splits.launch(given["c"], product)
 
 
 def describable_rows(matrix: torch.Tensor, block: tuple[int, int]) -> TensorDescriptor | None:

@@ -14,6 +14,7 @@ from kernels.attention.common.addressing import Layout, Strides, near
 from kernels.attention.common.numerics.constants import LOG2_E
 from kernels.attention.common.numerics.exactness import keys_seen
 from kernels.attention.common.packed.sequences import Packed
+from kernels.attention.common.problem import Mask
 from kernels.attention.hopper.backward.one_pass.kernel import attention_backward_hopper
 from kernels.attention.hopper.descriptors import copyable, described, numbers
 from kernels.attention.hopper.forward.launch import supported as supported_forward
@@ -181,14 +182,8 @@ def launch(
     config = config or choose(head_dim, seen, windowed=windowed, packed=packed is not None)
     if config.two_kernels:
         kernels = wide if config.columns > 128 else short
-        return kernels.launch(
-            tensors,
-            causal=causal,
-            causal_offset=causal_offset,
-            left_offset=left_offset,
-            scale=scale,
-            stages=config.stages,
-        )
+        mask = Mask(causal, causal_offset, left_offset)
+        return kernels.launch(tensors, mask, scale, config.stages)
     _launch(_Sums.of(tensors, config, causal, packed), scale, causal_offset, left_offset)
 
 

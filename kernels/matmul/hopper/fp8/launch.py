@@ -8,6 +8,7 @@ import torch
 import triton
 
 from kernels.matmul.common import combine_splits
+from kernels.matmul.common.epilogue import Product
 from kernels.matmul.common.fp8_scales import Scale
 from kernels.matmul.common.tuning import MOST_PARTS, SPLIT_ROWS
 from kernels.matmul.hopper.boxes import copyable, descriptor, parts_of
@@ -192,7 +193,8 @@ def launch(
         config = config or _config(out, K, a_scale, b_scale, activation)
         assert config is not None, "supported() was not asked"
         if isinstance(config, Fp8OnceConfig):
-            return _launch_once(a, b, out, a_scale, b_scale, bias, activation, config)
+            product = Product(a, b, out, bias, activation)
+            return _launch_once(product, a_scale, b_scale, config)
         blocks = a_scale.blocks or b_scale.blocks
         if blocks and config.block_n != 128:
             raise ValueError(
@@ -226,18 +228,8 @@ def launch(
         )
 
 
-def _launch_once(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    out: torch.Tensor,
-    a_scale: Scale,
-    b_scale: Scale,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    config: Fp8OnceConfig,
-) -> None:
-    M, K = a.shape
-    N = b.shape[1]
+def _launch_once(product: Product, a_scale: Scale, b_scale: Scale, config: Fp8OnceConfig) -> None:
+    (a, b, out, bias, activation, _), (M, N, K) = product, product.sizes
     parts = 1
     if M > SPLIT_ROWS:
         parts = split(config, M, N, K, targets.multiprocessors())
@@ -281,4 +273,4 @@ def _launch_once(
         num_warps=4 * config.consumers,
     )
     if parts > 1:
-        combine_splits.launch(c, out, bias, activation, None)
+        combine_splits.launch(c, product)

@@ -12,6 +12,7 @@ import torch
 import triton
 
 from kernels.attention.common.numerics.constants import LOG2_E
+from kernels.attention.common.problem import Mask
 from kernels.attention.hopper.backward.row_stats import Tensors
 from kernels.attention.hopper.descriptors import descriptor, numbers
 from kernels.attention.hopper.forward.launch import ROWS
@@ -27,25 +28,17 @@ BLOCK_D = 128  # columns in shared memory, zeros behind head_dim
 MANY_TURNS = 6
 
 
-def launch(
-    tensors: Tensors,
-    *,
-    causal: bool,
-    causal_offset: int,
-    left_offset: int | None,
-    scale: float,
-    stages: int,
-) -> None:
+def launch(tensors: Tensors, mask: Mask, scale: float, stages: int) -> None:
     """As hopper_backward_launch.launch, which calls it for head dims from 65 to 128."""
     dout, dlse, q, k, v, out, lse, dq, dk, dv, marked = tensors
     batch, seqlen_q, heads, head_dim = q.shape
     seqlen_k, kv_heads = k.shape[1], k.shape[2]
     all_rows = batch * heads * triton.cdiv(seqlen_q, ROWS) * ROWS
     rows = torch.empty((2, all_rows), dtype=torch.float32, device=q.device)
-    sizes = (heads, kv_heads, batch, seqlen_q, seqlen_k, causal_offset, left_offset)
+    sizes = (heads, kv_heads, batch, seqlen_q, seqlen_k, *mask[1:])
     scales = (scale, scale * LOG2_E)
-    plain_causal = causal and left_offset is None
-    shape = {"HEAD_DIM": BLOCK_D, "STAGES": stages, "CAUSAL": causal, "num_warps": 4}
+    plain_causal = mask.causal and mask.left is None
+    shape = {"HEAD_DIM": BLOCK_D, "STAGES": stages, "CAUSAL": mask.causal, "num_warps": 4}
     with targets.on_device_of(q):
         programs = targets.multiprocessors()
         tiles = [descriptor(one, ROWS, BLOCK_D) for one in (q, k, v, dout)]
@@ -63,7 +56,7 @@ def launch(
             *scales,
             OUT_DIM=head_dim,
             MARKED=marked,
-            BY_HEAD=not causal or n >= MANY_TURNS * programs,
+            BY_HEAD=not mask.causal or n >= MANY_TURNS * programs,
             **shape,
         )
         n = triton.cdiv(seqlen_k, 2 * ROWS) * batch * kv_heads
@@ -74,7 +67,7 @@ def launch(
             descriptor(dv, ROWS, BLOCK_D),
             *sizes,
             *scales,
-            BY_HEAD=not causal or n >= MANY_TURNS * programs,
+            BY_HEAD=not mask.causal or n >= MANY_TURNS * programs,
             **shape,
             launch_pdl=True,
         )

@@ -13,6 +13,7 @@ import triton
 
 from kernels.attention.common.addressing import Layout, Strides
 from kernels.attention.common.numerics.constants import LOG2_E
+from kernels.attention.common.problem import Mask
 from kernels.attention.hopper.backward.row_stats import Tensors, attention_backward_hopper_prepare
 from kernels.attention.hopper.descriptors import descriptor, numbers
 from kernels.attention.hopper.forward.launch import ROWS
@@ -37,15 +38,7 @@ def heads_together(heads: int, a_head: int, *, causal: bool) -> int:
     return triton.cdiv(heads, chunks)
 
 
-def launch(
-    tensors: Tensors,
-    *,
-    causal: bool,
-    causal_offset: int,
-    left_offset: int | None,
-    scale: float,
-    stages: int,
-) -> None:
+def launch(tensors: Tensors, mask: Mask, scale: float, stages: int) -> None:
     """As hopper_backward_launch.launch, which calls it."""
     dout, dlse, q, k, v, out, lse, dq, dk, dv, marked = tensors
     batch, seqlen_q, heads, head_dim = q.shape
@@ -55,12 +48,12 @@ def launch(
     rows = torch.empty((2, all_rows), dtype=torch.float32, device=q.device)
     # Programs walk q and dout of a head of keys' query heads one after the other; or k and v.
     together_kv, together_q = (
-        heads_together(batch * count, walked * BLOCK_D * 4, causal=causal)
+        heads_together(batch * count, walked * BLOCK_D * 4, causal=mask.causal)
         for count, walked in ((kv_heads, seqlen_q), (heads, seqlen_k))
     )
-    sizes = (heads, kv_heads, batch, seqlen_q, seqlen_k, causal_offset, left_offset)
+    sizes = (heads, kv_heads, batch, seqlen_q, seqlen_k, *mask[1:])
     scales = (scale, scale * LOG2_E)
-    shape = {"BLOCK_N": BLOCK, "HEAD_DIM": BLOCK_D, "CAUSAL": causal}
+    shape = {"BLOCK_N": BLOCK, "HEAD_DIM": BLOCK_D, "CAUSAL": mask.causal}
     with targets.on_device_of(q):
         noted(attention_backward_hopper_prepare, (n_m * batch * heads,))(
             k, v, out, dout, lse, dlse, None, rows, None, None, None,
