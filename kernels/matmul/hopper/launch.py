@@ -6,6 +6,7 @@ import torch
 import triton
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from kernels.device.configurations import constants
 from kernels.matmul.common import combine_splits
 from kernels.matmul.common import tuning as configs
 from kernels.matmul.common.epilogue import Product
@@ -184,9 +185,7 @@ def _launch_once(product: Product, config: HopperConfig, classes: int) -> None:
         K,
         *phase_and_pitch(a),
         BLOCK_M=rows,
-        BLOCK_N=config.block_n,
-        BLOCK_K=config.block_k,
-        STAGES=config.stages,
+        **constants(config, "block_n", "block_k", "stages"),
         CLASSES=classes,
         SPLITS=parts,
         TAIL=tail,
@@ -224,11 +223,7 @@ def _launch_persistent(product: Product, config: HopperConfig) -> None:
         M,
         N,
         K,
-        CONSUMERS=config.consumers,
-        BLOCK_N=config.block_n,
-        BLOCK_K=config.block_k,
-        STAGES=config.stages,
-        GROUP_M=config.group_m,
+        **constants(config, "consumers", "block_n", "block_k", "stages", "group_m"),
         A_MAJOR_M=a_major_m,
         B_MAJOR_N=copyable(b),
         HAS_BIAS=bias is not None,

@@ -12,6 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
+from kernels.device.configurations import constants
 from kernels.device.products import add_product, sum_type
 from kernels.matmul.common.epilogue import Pitch, tile_of_program, wide_pitch
 from kernels.matmul.common.tuning import choose_grouped
@@ -183,10 +184,7 @@ def launch(
             Pitch(*out.stride()),
             STEPS=groups.bit_length(),
             FAR=far(config, a.stride(), b.stride()[1:], out.stride()),
-            BLOCK_M=config.block_m,
-            BLOCK_N=config.block_n,
-            BLOCK_K=config.block_k,
-            GROUP_M=config.group_m,
+            **constants(config, "block_m", "block_n", "block_k", "group_m"),
             **config.options(),
         )
     return out
@@ -214,10 +212,7 @@ def launch_weights(
             out.stride(0),
             Pitch(*out.stride()[1:]),
             FAR=far(config, a.stride()[::-1], dout.stride(), out.stride()[1:]),
-            BLOCK_M=config.block_m,
-            BLOCK_N=config.block_n,
-            BLOCK_K=config.block_k,
-            GROUP_M=config.group_m,
+            **constants(config, "block_m", "block_n", "block_k", "group_m"),
             **config.options(),
         )
     return out

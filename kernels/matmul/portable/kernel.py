@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents
 
+from kernels.device.configurations import constants
 from kernels.device.products import add_product, nearest_tf32, sum_type
 from kernels.matmul.common import combine_splits
 from kernels.matmul.common.epilogue import (
@@ -147,10 +148,7 @@ def tiled(product: Product, config: MatmulConfig) -> tuple[tuple[int, int], dict
         "N": N,
         "K": K,
         **{name: Pitch(*one) for name, one in zip(names, strides, strict=True)},
-        "BLOCK_M": config.block_m,
-        "BLOCK_N": config.block_n,
-        "BLOCK_K": config.block_k,
-        "GROUP_M": config.group_m,
+        **constants(config, "block_m", "block_n", "block_k", "group_m"),
         "ACTIVATION": activation or "none",
         "TMA": tma,
         "A_TRANSPOSED": tma and a.stride(1) != 1,

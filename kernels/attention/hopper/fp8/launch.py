@@ -13,6 +13,7 @@ from kernels.attention.hopper.descriptors import copyable, described
 from kernels.attention.hopper.forward.launch import ROWS
 from kernels.attention.hopper.packed.tiles import listed
 from kernels.attention.hopper.problem import BEYOND
+from kernels.device.configurations import constants
 from kernels.device.hopper_rings import boxed
 from kernels.runtime import targets
 from kernels.runtime.addressing import LIMIT
@@ -178,16 +179,11 @@ def launch(
             seqlen_q,
             k.shape[1],
             causal_offset,
-            CONSUMERS=config.consumers,
-            BLOCK_N=config.block_n,
+            **constants(config, "consumers", "block_n", "stages", "pairs", "q_stages", "skip"),
+            PARTS=config.parts,
             HEAD_DIM=block_d,
-            STAGES=config.stages,
             CAUSAL=causal,
             BY_SEQUENCE=scales.by_sequence,
-            PAIRS=config.pairs,
-            Q_STAGES=config.q_stages,
-            SKIP=config.skip,
-            PARTS=config.parts,
             ROOM=room,
             num_warps=4,
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 import triton
 
+from kernels.device.configurations import constants
 from kernels.matmul.common import combine_splits
 from kernels.matmul.common.epilogue import Product
 from kernels.matmul.common.fp8_scales import Scale
@@ -133,7 +134,7 @@ def scales_held(blocks: int) -> int:
 
 
 def _config(
-    out: torch.Tensor, K: int, a_scale: Scale, b_scale: Scale, activation: str | None
+    out: torch.Tensor, a_scale: Scale, b_scale: Scale, activation: str | None
 ) -> Fp8HopperConfig | Fp8OnceConfig | None:
     blocks = a_scale.blocks or b_scale.blocks
     scaled = sum(one.kind != "none" for one in (a_scale, b_scale))
@@ -159,7 +160,7 @@ def supported(
         and copyable(a)
         and copyable(b.t())
         and copyable(out)
-        and _config(out, a.shape[1], a_scale, b_scale, activation) is not None
+        and _config(out, a_scale, b_scale, activation) is not None
     )
 
 
@@ -190,7 +191,7 @@ def launch(
     M, K = a.shape
     N = b.shape[1]
     with targets.on_device_of(a):
-        config = config or _config(out, K, a_scale, b_scale, activation)
+        config = config or _config(out, a_scale, b_scale, activation)
         assert config is not None, "supported() was not asked"
         if isinstance(config, Fp8OnceConfig):
             product = Product(a, b, out, bias, activation)
@@ -216,10 +217,7 @@ def launch(
             K,
             *a_scale.strides,
             *b_scale.strides,
-            BLOCK_N=config.block_n,
-            BLOCK_K=config.block_k,
-            STAGES=config.stages,
-            GROUP_M=config.group_m,
+            **constants(config, "block_n", "block_k", "stages", "group_m"),
             A_SCALE=_kind(a_scale, once=once, ahead=not blocks),
             B_SCALE=_kind(b_scale, once=once, ahead=not blocks),
             HAS_BIAS=bias is not None,
@@ -260,9 +258,7 @@ def _launch_once(product: Product, a_scale: Scale, b_scale: Scale, config: Fp8On
         *a_scale.strides,
         *b_scale.strides,
         BLOCK_M=rows_of_tile,
-        BLOCK_N=config.block_n,
-        BLOCKS=config.blocks,
-        STAGES=config.stages,
+        **constants(config, "block_n", "blocks", "stages"),
         SPLITS=parts,
         CHUNK=chunk,
         MORE=by_blocks and blocks > chunk,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import triton
 
+from kernels.device.configurations import constants
 from kernels.matmul.hopper.boxes import copyable, descriptor
 from kernels.matmul.hopper.choose import ROWS, HopperConfig, programs_in_step
 from kernels.runtime import targets
@@ -72,11 +73,7 @@ def launch(
             M,
             N,
             K,
-            CONSUMERS=config.consumers,
-            BLOCK_N=config.block_n,
-            BLOCK_K=config.block_k,
-            STAGES=config.stages,
-            GROUP_M=config.group_m,
+            **constants(config, "consumers", "block_n", "block_k", "stages", "group_m"),
             A_MAJOR_M=a_major_m,
             HAS_BIAS=bias is not None,
             ACTIVATION=activation or "none",
