@@ -9,7 +9,7 @@ import torch
 
 from benchmarks.workloads.formula import plain_attention
 from kernels.attention.common.numerics import exactness
-from tests.hopper.twins import PACKED, between_nan, packed_of, relative
+from tests.hopper.twins import PACKED, between_nan, packed_of, portable_gradients, relative
 from tests.kernels.interpreted import Errors, judge, measure, numbers
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("on_hopper")]
@@ -71,7 +71,6 @@ def test_attention_backward_agrees_with_its_twin(
     """Sums in fixed point too: outliers leave the other numbers fewer of their bits."""
     from kernels.attention.hopper.backward import launch as hopper_backward_launch
     from kernels.attention.hopper.backward.row_stats import Tensors
-    from kernels.attention.portable.backward import launch as backward
     from kernels.attention.portable.forward import kernel as forward
 
     B, H, KV, S, K = shape
@@ -91,7 +90,7 @@ def test_attention_backward_agrees_with_its_twin(
     options = {"causal": causal, "causal_offset": K - S, "scale": head_dim**-0.5}
     out, lse = torch.empty_like(q), torch.empty((B, H, S), device="cuda")
     forward.launch(q, k, v, out, lse, left_offset=None, **options)
-    twins = backward.launch(dout, dlse, q, k, v, out, lse, left_offset=None, **options)
+    twins = portable_gradients(dout, dlse, q, k, v, out, lse, **options)
     runs = []
     for _ in range(3):
         made = [torch.full(x.shape, math.nan, dtype=kind, device="cuda") for x in (q, k, v)]
@@ -148,7 +147,6 @@ def test_gradients_of_windows_agree_with_their_twin(
 ) -> None:
     from kernels.attention.hopper.backward import launch as hopper_backward_launch
     from kernels.attention.hopper.backward.row_stats import Tensors
-    from kernels.attention.portable.backward import launch as backward
     from kernels.attention.portable.forward import kernel as forward
 
     B, H, KV, S, K = shape
@@ -160,7 +158,7 @@ def test_gradients_of_windows_agree_with_their_twin(
     options = {"scale": head_dim**-0.5, **mask}
     out, lse = torch.empty_like(q), torch.empty((B, H, S), device="cuda")
     forward.launch(q, k, v, out, lse, **options)
-    twins = backward.launch(dout, dlse, q, k, v, out, lse, **options)
+    twins = portable_gradients(dout, dlse, q, k, v, out, lse, **options)
     assert hopper_backward_launch.supported(q, k, v, dout, **options)
     runs = []
     for _ in range(2):
@@ -195,7 +193,6 @@ def test_gradients_of_packed_sequences_agree_with_their_twin(
     """Between rows of NaN, which belong to no sequence."""
     from kernels.attention.hopper.backward import launch as hopper_backward_launch
     from kernels.attention.hopper.backward.row_stats import Tensors
-    from kernels.attention.portable.backward import launch as backward
     from kernels.attention.portable.forward import kernel as forward
 
     H, KV = heads
@@ -208,7 +205,7 @@ def test_gradients_of_packed_sequences_agree_with_their_twin(
     forward.launch(*inputs, packed.spread(out), lse, left_offset=None, **options)
     dlse = torch.where(lse == -math.inf, 0.0, torch.randn_like(lse))
     done = (packed.spread(dout), dlse, *inputs, packed.spread(out), lse)
-    twins = backward.launch(*done, left_offset=None, **options)
+    twins = portable_gradients(*done, **options)
     assert hopper_backward_launch.supported(*inputs, done[0], options["scale"], packed=packed)
     runs = []
     for _ in range(3):
@@ -369,7 +366,6 @@ def test_gradients_of_small_scores_are_as_good(
 @pytest.mark.parametrize("broken", ["q", "k", "v", "dout"])
 def test_nan_reaches_the_gradients_that_fixed_point_sums(broken: str, head_dim: int) -> None:
     from kernels import flash_attention_backward
-    from kernels.attention.portable.backward import launch as backward
     from kernels.attention.portable.forward import kernel as forward
 
     inputs = {
@@ -381,7 +377,7 @@ def test_nan_reaches_the_gradients_that_fixed_point_sums(broken: str, head_dim: 
     options = {"causal": True, "causal_offset": 0, "scale": head_dim**-0.5}
     out, lse = torch.empty_like(q), torch.empty((1, 2, 300), device="cuda")
     forward.launch(q, k, v, out, lse, left_offset=None, **options)
-    twins = backward.launch(dout, None, q, k, v, out, lse, left_offset=None, **options)
+    twins = portable_gradients(dout, None, q, k, v, out, lse, **options)
     found = flash_attention_backward(dout, q, k, v, out, lse, causal=True)
     # A tile's rows that do not see the key, and its keys that a row does not see, may be NaN too:
     # 0 times NaN. Which ones differs from tile to tile.

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from kernels.attention.common.packed.sequences import Packed
+from kernels.attention.common.problem import Given, Mask, Problem
 
 # Packed sequences: tokens of queries and of keys, heads of both, and the longest that is told.
 PACKED = pytest.mark.parametrize(
@@ -45,3 +46,25 @@ def packed_of(
         for lengths in (lengths_q, lengths_k)
     )
     return Packed(*ends, longest or max(lengths_q), longest or max(lengths_k))
+
+
+def portable_gradients(
+    dout: torch.Tensor,
+    dlse: torch.Tensor | None,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    *,
+    causal: bool,
+    causal_offset: int,
+    left_offset: int | None = None,
+    scale: float,
+    packed: Packed | None = None,
+) -> list[torch.Tensor]:
+    """Those of q, k and v by the kernels that every target runs."""
+    from kernels.attention.portable.backward.launch import gradients
+
+    problem = Problem(q, k, v, Mask(causal, causal_offset, left_offset), scale, packed)
+    return gradients(problem, Given(dout, dlse, out, lse))

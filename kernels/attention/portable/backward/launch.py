@@ -12,35 +12,12 @@ import torch
 
 from kernels.attention.common.addressing import near, refuse_wide
 from kernels.attention.common.numerics.constants import LOG2_E
-from kernels.attention.common.options import PLAIN, Options
-from kernels.attention.common.packed.sequences import Packed
-from kernels.attention.common.problem import Given, Mask, Problem
+from kernels.attention.common.problem import Given, Problem
 from kernels.runtime import targets
 
 from .far_rows import FarRows, find
 from .passes import Pass, run, with_workspaces
 from .plan import plan
-
-
-def launch(
-    dout: torch.Tensor,
-    dlse: torch.Tensor | None,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    out: torch.Tensor,
-    lse: torch.Tensor,
-    *,
-    causal: bool,
-    causal_offset: int,
-    left_offset: int | None,
-    scale: float,
-    packed: Packed | None = None,
-    options: Options = PLAIN,
-) -> list[torch.Tensor]:
-    """``gradients`` without a bias's, of tensors by themselves."""
-    mask = Mask(causal, causal_offset, left_offset)
-    return gradients(Problem(q, k, v, mask, scale, packed, options), Given(dout, dlse, out, lse))
 
 
 def gradients(
