@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.attention.common.addressing import Layout, near
+from kernels.attention.common.addressing import Layout
 from kernels.attention.common.columns import padded
 from kernels.attention.common.masks import keys_of_rows
 from kernels.attention.common.numerics.constants import LOG2_E, TO_BASE_E
@@ -23,7 +23,8 @@ from kernels.attention.common.numerics.fp8_scales import (
     scale_of,
     with_sign,
 )
-from kernels.attention.common.packed.sequences import Packed, Sequences, bounds
+from kernels.attention.common.packed.sequences import Packed, bounds
+from kernels.attention.common.problem import Mask, Problem
 from kernels.attention.portable.tuning.fp8 import choose_fp8
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
@@ -199,33 +200,28 @@ def launch(
     A ``NotImplementedError`` says so where the hardware has no fp8, a ``ValueError`` where it has
     another flavour of it.
     """
-    q, k, v = near(q), near(k), near(v)
-    batch, seqlen_q, heads, head_dim = q.shape
-    seqlen_k, head_dim_v = k.shape[1], v.shape[3]
-    if packed is not None:
-        seqlen_q, seqlen_k = packed.max_q, packed.max_k
+    problem = Problem(q, k, v, Mask(causal, causal_offset, left_offset), scale, packed).near()
+    q, k, v = problem.q, problem.k, problem.v
+    (seqlen_q, seqlen_k), (head_dim, head_dim_v) = problem.lengths, problem.head_dims
     # The tensor cores take 32 values of fp8 at a time.
     block_d, block_dv = max(32, padded(head_dim)), max(32, padded(head_dim_v))
     with targets.on_device_of(q):
         target = targets.current()
         refuse_other_flavours(q, target)
         config = choose_fp8(target, max(head_dim, head_dim_v))
-        grid = (triton.cdiv(seqlen_q, config.block_m) * batch * heads,)
+        grid = (triton.cdiv(seqlen_q, config.block_m) * problem.batch * problem.heads,)
         noted(attention_forward_fp8, grid)(
             q=q,
             k=k,
             v=v,
             out=out,
             lse=lse,
-            sequences=Sequences(packed.queries, packed.keys) if packed else Sequences(),
+            sequences=problem.sequences,
             scales=scales,
             scale_strides=scales.strides(),
             strides=Layout.of(q=q, k=k, v=v, out=out),
-            heads=heads,
-            heads_per_kv=heads // k.shape[2],
-            seqlen_q=seqlen_q,
-            seqlen_k=seqlen_k,
-            tokens=q.shape[1] if packed else None,
+            heads=problem.heads,
+            **problem.sizes,
             causal_offset=causal_offset,
             left_offset=left_offset,
             scale_log=scale * LOG2_E,
