@@ -41,6 +41,11 @@ C = KvcacheConfig
 # Columns: block_n, min_m, max_m, num_warps, num_stages, for head dims up to the key. 64 rows are
 # the fewest wgmma and tcgen05 take; elsewhere each warp multiplies all the keys by all rows, up to
 # 16, so that few warps and more programs do less. Found with the compiler; not measured on a card.
+AMD = {
+    64: C(64, 16, 32, 2, 2, per_sm=4),
+    128: C(32, 16, 32, 2, 2, per_sm=4),
+    256: C(32, 16, 32, 4, 1),
+}
 TILES: dict[str, dict[int, KvcacheConfig]] = {
     "sm_80": {64: C(64, 16, 64, 4, 3), 128: C(64, 16, 64, 4, 3), 256: C(32, 16, 32, 4, 2)},
     "sm_90": {
@@ -49,21 +54,9 @@ TILES: dict[str, dict[int, KvcacheConfig]] = {
         256: C(32, 64, 64, 4, 3),
     },
     "sm_100": {64: C(64, 64, 64, 4, 4), 128: C(64, 64, 64, 4, 3), 256: C(32, 64, 64, 4, 3)},
-    "gfx90a": {
-        64: C(64, 16, 32, 2, 2, per_sm=4),
-        128: C(32, 16, 32, 2, 2, per_sm=4),
-        256: C(32, 16, 32, 4, 1),
-    },
-    "gfx942": {
-        64: C(64, 16, 32, 2, 2, per_sm=4),
-        128: C(32, 16, 32, 2, 2, per_sm=4),
-        256: C(32, 16, 32, 4, 1),
-    },
-    "gfx950": {
-        64: C(64, 16, 32, 2, 2, per_sm=4),
-        128: C(64, 16, 32, 2, 2, per_sm=4),
-        256: C(32, 16, 32, 4, 1),
-    },
+    "gfx90a": AMD,
+    "gfx942": AMD,
+    "gfx950": AMD | {128: C(64, 16, 32, 2, 2, per_sm=4)},
 }
 
 # Turned tiles, for up to max_m rows of queries: of caches of the queries' dtype, and of fp8 caches
@@ -81,7 +74,6 @@ WIDE_VALUES: dict[str, KvcacheConfig] = {
     "sm_90": C(32, 64, 64, 8, 2),
     "sm_100": C(32, 64, 64, 8, 2),
 }
-WIDE_VALUES_DEFAULT = C(16, 16, 16, 4, 1)
 
 # Of packed queries, where tiles of 64 keys spill 36 bytes. Found with the compiler, as above.
 PACKED: dict[str, dict[int, KvcacheConfig]] = {"sm_80": {128: C(32, 16, 64, 4, 3)}}
@@ -116,7 +108,7 @@ def choose(
         return replace(INTERPRETED, turned=dtype.itemsize == 2)
     if head_dim > 256:
         by_bits = WIDE_VALUES if dtype.itemsize == 2 else {}
-        return by_bits.get(target.name, WIDE_VALUES_DEFAULT)
+        return by_bits.get(target.name, WIDE_DEFAULT)
     if dtype.itemsize == 2 and target.name in TILES:
         tiles = TILES[target.name] | (PACKED.get(target.name, {}) if packed else {})
         limit = next(limit for limit in tiles if head_dim <= limit)
