@@ -57,17 +57,14 @@ def keys_of_few(
     few = seen <= FEW
     first = 0
     if left_offset is not None:
-        begin, end = keys_seen_by_row(0, seqlen_k, causal_offset, left_offset, CAUSAL)
+        begin, _ = keys_seen_by_row(0, seqlen_k, causal_offset, left_offset, CAUSAL)
         first = begin // 16 * 16
-        most = end - begin
-        begin, end = keys_seen_by_row(
-            seqlen_q // 2, seqlen_k, causal_offset, left_offset, CAUSAL,
-        )  # fmt: skip
-        most = tl.maximum(most, end - begin)
-        begin, end = keys_seen_by_row(
-            seqlen_q - 1, seqlen_k, causal_offset, left_offset, CAUSAL,
-        )  # fmt: skip
-        few = few | (tl.maximum(most, end - begin) <= FEW)
+        most = 0
+        for i in tl.static_range(3):
+            row = i * (seqlen_q // 2) if i < 2 else seqlen_q - 1
+            begin, end = keys_seen_by_row(row, seqlen_k, causal_offset, left_offset, CAUSAL)
+            most = tl.maximum(most, end - begin)
+        few = few | (most <= FEW)
         # Between these rows others of a wide window may see what no tile holds.
         few = few & (end - first <= ROOM)
     return few & (seqlen_q > 0) & (seqlen_k > 0), first
