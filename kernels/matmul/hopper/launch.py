@@ -191,7 +191,6 @@ def _launch_once(product: Product, config: HopperConfig, classes: int) -> None:
         TAIL=tail,
         A_MAJOR_M=a_major_m,
         B_MAJOR_N=copyable(b),
-        HAS_BIAS=bias is not None and parts == 1,
         ACTIVATION=activation or "none" if parts == 1 else "none",
         num_warps=4 * config.consumers,
     )
@@ -226,9 +225,7 @@ def _launch_persistent(product: Product, config: HopperConfig) -> None:
         **constants(config, "consumers", "block_n", "block_k", "stages", "group_m"),
         A_MAJOR_M=a_major_m,
         B_MAJOR_N=copyable(b),
-        HAS_BIAS=bias is not None,
         ACTIVATION=activation or "none",
-        HAS_RESIDUAL=residual is not None,
         TAIL=parts,
         num_warps=4,
         # One consumer leaves more registers than the assembler takes for a limit.

@@ -193,13 +193,13 @@ def _ask_residual(residual, staging, landed, row, column, FIRST: gl.constexpr, P
 
 
 @gluon.jit
-def _consume(c, bias, brought, added, ring, c_staging, problem, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr, I_CONSUMER: gl.constexpr):  # fmt: skip  # noqa: E501
+def _consume(c, bias, brought, added, ring, c_staging, problem, ACTIVATION: gl.constexpr, I_CONSUMER: gl.constexpr):  # fmt: skip  # noqa: E501
     """``added``: a residual and a barrier for each consumer's rows of it, or nothing. ``brought``:
     where the bias goes on its way, if there is one."""
     HAS_RESIDUAL: gl.constexpr = len(added) > 0
     PARTS: gl.constexpr = problem.BLOCK_N // c.block_shape[1]
-    BROUGHT: gl.constexpr = I_CONSUMER * PARTS if HAS_BIAS else -1
-    its_bias = brought[0] if HAS_BIAS else bias
+    BROUGHT: gl.constexpr = I_CONSUMER * PARTS if bias is not None else -1
+    its_bias = brought[0] if bias is not None else bias
     at = Cursor(gl.to_tensor(0), gl.to_tensor(0), ring.STAGES)
     phase = gl.to_tensor(0)
     for i_tile in range(gl.program_id(0), problem.whole_tiles(), gl.num_programs(0)):
@@ -213,26 +213,26 @@ def _consume(c, bias, brought, added, ring, c_staging, problem, HAS_BIAS: gl.con
         # Where the tile lies takes two divisions: behind the last product they cost no time.
         if not HAS_RESIDUAL:
             row, column = problem.tile(i_tile)
-        if HAS_BIAS:
+        if bias is not None:
             bring_bias(bias, brought[0], I_CONSUMER * PARTS, PARTS, column, problem.N)
         acc = _whole_sum(ring, at, acc)
         row += I_CONSUMER * ROWS
         if HAS_RESIDUAL:
             mbarrier.wait(landed, phase)
             phase ^= 1
-            store(c, c_staging, its_bias, (row,), column, acc, problem.N, HAS_BIAS, ACTIVATION, I_CONSUMER * PARTS, BROUGHT)  # fmt: skip  # noqa: E501
+            store(c, c_staging, its_bias, (row,), column, acc, problem.N, ACTIVATION, I_CONSUMER * PARTS, BROUGHT)  # fmt: skip  # noqa: E501
         else:
             staging = c_staging.index(I_CONSUMER)
-            store(c, staging, its_bias, (row,), column, acc, problem.N, HAS_BIAS, ACTIVATION, -1, BROUGHT)  # fmt: skip  # noqa: E501
+            store(c, staging, its_bias, (row,), column, acc, problem.N, ACTIVATION, -1, BROUGHT)  # fmt: skip  # noqa: E501
     if problem.TAIL > 1 and problem.has_tail():
         acc, at = _sum(ring, at, I_CONSUMER, problem.BLOCK_N // problem.TAIL, problem)
         row, column = problem.tail()
-        if HAS_BIAS:
+        if bias is not None:
             bring_bias(bias, brought[0], I_CONSUMER * PARTS, PARTS // problem.TAIL, column, problem.N)  # fmt: skip  # noqa: E501
         acc = _whole_sum(ring, at, acc)
         row += I_CONSUMER * ROWS
         staging = c_staging.index(I_CONSUMER)
-        store(c, staging, its_bias, (row,), column, acc, problem.N, HAS_BIAS, ACTIVATION, -1, BROUGHT)  # fmt: skip  # noqa: E501
+        store(c, staging, its_bias, (row,), column, acc, problem.N, ACTIVATION, -1, BROUGHT)  # fmt: skip  # noqa: E501
     tma.store_wait(0)
 
 
@@ -254,9 +254,7 @@ def matmul_hopper(
     GROUP_M: gl.constexpr,
     A_MAJOR_M: gl.constexpr,
     B_MAJOR_N: gl.constexpr,
-    HAS_BIAS: gl.constexpr,
     ACTIVATION: gl.constexpr,
-    HAS_RESIDUAL: gl.constexpr,
     TAIL: gl.constexpr,
 ):
     """c = activation(a @ b + bias) + residual; a: (M, K) or, A_MAJOR_M, (K, M); b: (N, K) or (K,
@@ -266,14 +264,14 @@ def matmul_hopper(
     no program has two; ``b_tail`` is b by boxes as wide."""
     problem = Problem(M, N, K, CONSUMERS, BLOCK_N, BLOCK_K, GROUP_M, A_MAJOR_M, B_MAJOR_N, TAIL)
     ring = new_ring(a, b, STAGES, CONSUMERS)
-    BUFFERS: gl.constexpr = BLOCK_N // c.block_shape[1] if HAS_RESIDUAL else 1
+    BUFFERS: gl.constexpr = BLOCK_N // c.block_shape[1] if residual is not None else 1
     shape: gl.constexpr = [CONSUMERS * BUFFERS] + c.block_shape  # noqa: RUF005
     c_staging = gl.allocate_shared_memory(c.dtype, shape, c.layout)
-    added = (residual, barriers(CONSUMERS, 1)) if HAS_RESIDUAL else ()
-    brought = (bias_buffers(CONSUMERS * BLOCK_N, c.block_shape[1]),) if HAS_BIAS else ()
+    added = (residual, barriers(CONSUMERS, 1)) if residual is not None else ()
+    brought = (bias_buffers(CONSUMERS * BLOCK_N, c.block_shape[1]),) if bias is not None else ()
     fence_async_shared()
     # Constexprs survive only in tuples written in place.
     specialise(
-        _consume, (c, bias, brought, added, ring, c_staging, problem, HAS_BIAS, ACTIVATION),
+        _consume, (c, bias, brought, added, ring, c_staging, problem, ACTIVATION),
         produce, (a, b, ring, problem, b_tail), CONSUMERS,
     )  # fmt: skip

@@ -41,15 +41,15 @@ def bring_bias(bias, to, FIRST: gl.constexpr, PARTS: gl.constexpr, column, N):
 
 
 @gluon.jit
-def store_part(c, staging, bias, rows, column, x, N, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr, HAS_RESIDUAL: gl.constexpr = False, BROUGHT: gl.constexpr = False, PENDING: gl.constexpr = 0):  # fmt: skip  # noqa: E501
+def store_part(c, staging, bias, rows, column, x, N, ACTIVATION: gl.constexpr, HAS_RESIDUAL: gl.constexpr = False, BROUGHT: gl.constexpr = False, PENDING: gl.constexpr = 0):  # fmt: skip  # noqa: E501
     """Finish and write the columns of x, which start at ``column``; a residual stands in
     ``staging``. Without one PENDING copies to global memory may still read other buffers."""
     STORE_N: gl.constexpr = staging.shape[1]
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, STORE_N, 16])
     x = gl.convert_layout(x, LAYOUT, assert_trivial=True)
-    if HAS_BIAS and BROUGHT:
+    if bias is not None and BROUGHT:
         x += bias.load(gl.SliceLayout(0, LAYOUT))[None, :]
-    elif HAS_BIAS:
+    elif bias is not None:
         o_n = column + gl.arange(0, STORE_N, gl.SliceLayout(0, LAYOUT))
         b_bias = gl.load(bias + o_n, mask=o_n < N, other=0.0)
         x += b_bias.to(gl.float32)[None, :]
@@ -64,7 +64,7 @@ def store_part(c, staging, bias, rows, column, x, N, HAS_BIAS: gl.constexpr, ACT
 
 
 @gluon.jit
-def store(c, staging, bias, rows, column, x, N, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr, FIRST: gl.constexpr = -1, BROUGHT: gl.constexpr = -1):  # fmt: skip  # noqa: E501
+def store(c, staging, bias, rows, column, x, N, ACTIVATION: gl.constexpr, FIRST: gl.constexpr = -1, BROUGHT: gl.constexpr = -1):  # fmt: skip  # noqa: E501
     """Finish and write the columns of x, which start at ``column``, as many at a time as fit;
     ``rows``: where c's rows start, in all its axes but the last. BROUGHT: -1, or ``bias`` is
     what ``bring_bias`` filled from there on. FIRST: -1, or a residual stands in
@@ -82,11 +82,11 @@ def store(c, staging, bias, rows, column, x, N, HAS_BIAS: gl.constexpr, ACTIVATI
             at = column + o_part
             to = staging.index(FIRST + o_part // STORE_N) if ADD else staging
             own = bias.index(BROUGHT + o_part // STORE_N) if BROUGHT >= 0 else bias
-            store_part(c, to, own, rows, at, parts[0], N, HAS_BIAS, ACTIVATION, ADD, BROUGHT >= 0)  # fmt: skip  # noqa: E501
+            store_part(c, to, own, rows, at, parts[0], N, ACTIVATION, ADD, BROUGHT >= 0)  # fmt: skip  # noqa: E501
             parts = parts[1:] + parts[-1:]
     else:
         for i in gl.static_range(x.shape[1] // STORE_N):
             at = column + i * STORE_N
             to = staging.index(FIRST + i) if ADD else staging
             own = bias.index(BROUGHT + i) if BROUGHT >= 0 else bias
-            store_part(c, to, own, rows, at, parts[i], N, HAS_BIAS, ACTIVATION, ADD, BROUGHT >= 0)  # fmt: skip  # noqa: E501
+            store_part(c, to, own, rows, at, parts[i], N, ACTIVATION, ADD, BROUGHT >= 0)  # fmt: skip  # noqa: E501

@@ -220,7 +220,6 @@ def launch(
             **constants(config, "block_n", "block_k", "stages", "group_m"),
             A_SCALE=_kind(a_scale, once=once, ahead=not blocks),
             B_SCALE=_kind(b_scale, once=once, ahead=not blocks),
-            HAS_BIAS=bias is not None,
             ACTIVATION=activation or "none",
             num_warps=4,
         )
@@ -264,7 +263,6 @@ def _launch_once(product: Product, a_scale: Scale, b_scale: Scale, config: Fp8On
         MORE=by_blocks and blocks > chunk,
         A_SCALE=_kind(a_scale),
         B_SCALE=_kind(b_scale),
-        HAS_BIAS=bias is not None and parts == 1,
         ACTIVATION=activation or "none" if parts == 1 else "none",
         num_warps=4 * config.consumers,
     )

@@ -65,7 +65,7 @@ def multiply(a, b, I_PART: gl.constexpr):
 
 
 @gluon.jit
-def store(c, staging, I_CONSUMER: gl.constexpr, bias, row, column, x, problem, I_PART: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+def store(c, staging, I_CONSUMER: gl.constexpr, bias, row, column, x, problem, I_PART: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
     """As ``hopper_kernel.store``, but the copy engine reads one buffer while the next is written:
     beside fp8 products the end of a tile is twice the share."""
     STORE_N: gl.constexpr = c.block_shape[1]
@@ -75,9 +75,9 @@ def store(c, staging, I_CONSUMER: gl.constexpr, bias, row, column, x, problem, I
     if MUCH:
         for i in range(TIMES):
             to = staging.index(I_CONSUMER * BUFFERS + (I_PART * TIMES + i) % BUFFERS)
-            store_part(c, to, bias, (row,), column + i * STORE_N, parts[0], problem.N, HAS_BIAS, ACTIVATION, PENDING=BUFFERS - 1)  # fmt: skip  # noqa: E501
+            store_part(c, to, bias, (row,), column + i * STORE_N, parts[0], problem.N, ACTIVATION, PENDING=BUFFERS - 1)  # fmt: skip  # noqa: E501
             parts = parts[1:] + parts[-1:]
     else:
         for i in gl.static_range(TIMES):
             to = staging.index(I_CONSUMER * BUFFERS + (I_PART * TIMES + i) % BUFFERS)
-            store_part(c, to, bias, (row,), column + i * STORE_N, parts[i], problem.N, HAS_BIAS, ACTIVATION, PENDING=BUFFERS - 1)  # fmt: skip  # noqa: E501
+            store_part(c, to, bias, (row,), column + i * STORE_N, parts[i], problem.N, ACTIVATION, PENDING=BUFFERS - 1)  # fmt: skip  # noqa: E501

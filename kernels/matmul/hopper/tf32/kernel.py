@@ -44,7 +44,7 @@ def _multiply(ring, at, a, acc):
 
 
 @gluon.jit
-def _consume(c, bias, ring, c_staging, problem, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr, I_CONSUMER: gl.constexpr):  # fmt: skip  # noqa: E501
+def _consume(c, bias, ring, c_staging, problem, ACTIVATION: gl.constexpr, I_CONSUMER: gl.constexpr):  # fmt: skip  # noqa: E501
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, problem.BLOCK_N, 8])
     at = Cursor(gl.to_tensor(0), gl.to_tensor(0), ring.STAGES)
     for i_tile in range(gl.program_id(0), problem.tiles(), gl.num_programs(0)):
@@ -66,7 +66,7 @@ def _consume(c, bias, ring, c_staging, problem, HAS_BIAS: gl.constexpr, ACTIVATI
         at = at.next()
         row += I_CONSUMER * ROWS
         staging = c_staging.index(I_CONSUMER)
-        store(c, staging, bias, (row,), column, acc, problem.N, HAS_BIAS, ACTIVATION)
+        store(c, staging, bias, (row,), column, acc, problem.N, ACTIVATION)
     tma.store_wait(0)
 
 
@@ -85,7 +85,6 @@ def matmul_hopper_tf32(
     STAGES: gl.constexpr,
     GROUP_M: gl.constexpr,
     A_MAJOR_M: gl.constexpr,
-    HAS_BIAS: gl.constexpr,
     ACTIVATION: gl.constexpr,
 ):
     """c = activation(a @ b + bias); a: (M, K) or, A_MAJOR_M, (K, M); b: (N, K) in tf32."""
@@ -97,6 +96,6 @@ def matmul_hopper_tf32(
     fence_async_shared()
     # Constexprs survive only in tuples written in place.
     specialise(
-        _consume, (c, bias, ring, c_staging, problem, HAS_BIAS, ACTIVATION),
+        _consume, (c, bias, ring, c_staging, problem, ACTIVATION),
         produce, (a, b, ring, problem), CONSUMERS,
     )  # fmt: skip

@@ -75,7 +75,6 @@ def launch(
             K,
             **constants(config, "consumers", "block_n", "block_k", "stages", "group_m"),
             A_MAJOR_M=a_major_m,
-            HAS_BIAS=bias is not None,
             ACTIVATION=activation or "none",
             num_warps=4,
             # One consumer leaves more registers than the assembler takes for a limit.

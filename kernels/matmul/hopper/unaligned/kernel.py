@@ -85,7 +85,7 @@ def _produce(a, b, ring, problem):
 
 
 @gluon.jit
-def _consume(c, bias, ring, c_staging, problem, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr, I_CONSUMER: gl.constexpr):  # fmt: skip  # noqa: E501
+def _consume(c, bias, ring, c_staging, problem, ACTIVATION: gl.constexpr, I_CONSUMER: gl.constexpr):  # fmt: skip  # noqa: E501
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, problem.BLOCK_N, 16])
     at = Cursor(gl.to_tensor(0), gl.to_tensor(0), ring.STAGES)
     for i_tile in range(gl.program_id(0), problem.tiles(), gl.num_programs(0)):
@@ -107,7 +107,7 @@ def _consume(c, bias, ring, c_staging, problem, HAS_BIAS: gl.constexpr, ACTIVATI
         mbarrier.arrive(ring.empty.index(at.previous_stage()))
         rows = (row + I_CONSUMER * problem.ROWS, i_class)
         staging = c_staging.index(I_CONSUMER)
-        store(c, staging, bias, rows, column, acc, problem.N, HAS_BIAS, ACTIVATION)
+        store(c, staging, bias, rows, column, acc, problem.N, ACTIVATION)
     tma.store_wait(0)
 
 
@@ -126,7 +126,6 @@ def matmul_hopper_lines(
     CLASSES: gl.constexpr,
     GROUP_M: gl.constexpr,
     B_MAJOR_N: gl.constexpr,
-    HAS_BIAS: gl.constexpr,
     ACTIVATION: gl.constexpr,
 ):
     """c = activation(a @ b + bias); a and c: (M / CLASSES, CLASSES, K or N), b: (N, K) or (K, N).
@@ -145,6 +144,6 @@ def matmul_hopper_lines(
     fence_async_shared()
     # Constexprs survive only in tuples written in place.
     specialise(
-        _consume, (c, bias, ring, c_staging, problem, HAS_BIAS, ACTIVATION),
+        _consume, (c, bias, ring, c_staging, problem, ACTIVATION),
         _produce, (a, b, ring, problem), CONSUMERS,
     )  # fmt: skip

@@ -96,7 +96,6 @@ def launch(
         CLASSES=classes,
         GROUP_M=config.group_m,
         B_MAJOR_N=b_major_n,
-        HAS_BIAS=bias is not None,
         ACTIVATION=activation or "none",
         num_warps=4,
     )
