@@ -37,7 +37,7 @@ from kernels.runtime.launch import noted
 from .tiles import load_rows, weighted_differences, weights
 
 # Blocks of rows a program looks at together: to find that there is no mark takes a launch's time.
-SOME = 16
+SOME = tl.constexpr(16)
 # Warps that a multiprocessor has registers for. More programs would begin when others have ended.
 WARPS = 8
 
@@ -136,7 +136,6 @@ def attention_backward_marked(
     BLOCK_D: tl.constexpr,
     BLOCK_DV: tl.constexpr,
     CAUSAL: tl.constexpr,
-    SOME: tl.constexpr,
 ):
     """What takes dlse's place: the negative of delta (``attention_backward_rows``) in rows that
     ``lse`` marks, in others dlse, or 0. A head has ``n_blocks`` of rows, all have ``n_all``."""
@@ -279,7 +278,6 @@ def launch(problem: Problem, given: Given) -> torch.Tensor | None:
             BLOCK_M=config.block_m,
             BLOCK_N=config.block_n,
             **tiles,
-            SOME=SOME,
             **config.options(),
         )
     return corrected

@@ -85,8 +85,6 @@ def launch(tensors: Tensors, mask: Mask, scale: float, stages: int) -> None:
             together_q,
             n_m * BLOCK,
             *scales,
-            K_STAGES=2,
-            V_STAGES=1,
             **shape,
             num_warps=4,
             launch_pdl=True,

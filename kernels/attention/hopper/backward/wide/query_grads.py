@@ -217,8 +217,6 @@ def attention_backward_hopper_q(
     scale_log2,
     BLOCK_N: gl.constexpr,
     HEAD_DIM: gl.constexpr,
-    K_STAGES: gl.constexpr,
-    V_STAGES: gl.constexpr,
     CAUSAL: gl.constexpr,
 ):
     """Row i sees key j when j < seqlen_k, with CAUSAL j <= i + causal_offset, and j >= i +
@@ -243,8 +241,8 @@ def attention_backward_hopper_q(
         gl.allocate_shared_memory(q.dtype, two + q.block_shape, q.layout),
         gl.allocate_shared_memory(q.dtype, two + dout.block_shape, dout.layout),
         barriers(4, 1),
-        new_ring(k, K_STAGES, 2),
-        new_ring(v, V_STAGES, 2),
+        new_ring(k, 2, 2),
+        new_ring(v, 1, 2),
     )
     fence_async_shared()
     specialise(
