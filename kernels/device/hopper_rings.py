@@ -5,6 +5,7 @@ Aggregates read their annotations when they are built, so nothing here postpones
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import torch
 from triton.experimental import gluon
@@ -91,6 +92,19 @@ def new_ring(desc, STAGES: gl.constexpr, READERS: gl.constexpr):
     return Ring(memory, barriers(STAGES, 1), barriers(STAGES, READERS), STAGES)
 
 
+@gluon.jit
+def pass_over(k_ring, v_ring, k_at, v_at, count):
+    """Give ``count`` stages of both rings back that only other readers use."""
+    for _ in range(count):
+        k_ring.wait(k_at)
+        k_ring.release(k_at.stage)
+        k_at = k_at.next()
+        v_ring.wait(v_at)
+        v_ring.release(v_at.stage)
+        v_at = v_at.next()
+    return k_at, v_at
+
+
 @builtin
 def partition_barrier(_semantic=None):
     """A barrier of a partition's warps; Triton 3.6 and 3.7 name it differently."""
@@ -114,10 +128,33 @@ def meet(OPERATION: gl.constexpr, NUMBER: gl.constexpr):
     gl.inline_asm_elementwise(ASM, "=r,r", [nothing], dtype=gl.int32, is_pure=False, pack=1)
 
 
-def registers(consumers: int) -> dict[str, int]:
-    """Registers a thread of a consumer and of the producer may use, as kernels take them."""
-    consumer, producer = (160, 32) if consumers == 3 else (240, 24)
-    return {"CONSUMER_REGISTERS": consumer, "PRODUCER_REGISTERS": producer}
+# Registers a thread of a consumer and of the producer may use, by the number of consumers.
+REGISTERS = {1: (240, 24), 2: (240, 24), 3: (160, 32)}
+
+
+@builtin
+def specialise(
+    consume: Any,
+    consumed: Any,
+    produce: Any,
+    produced: Any,
+    consumers: Any,
+    registers: Any = None,
+    _semantic: Any = None,
+    _generator: Any = None,
+) -> None:
+    """Part the warps: ``consumers`` warpgroups, each told its number after what is ``consumed``,
+    and a warp that produces; with the ``registers`` of a thread of either unless None."""
+    count = getattr(consumers, "value", consumers)
+    given = registers or REGISTERS[count]
+    consumer, producer = (getattr(one, "value", one) for one in given)
+    parts = [(consume, (*consumed, gl.constexpr(i))) for i in range(count)]
+    _semantic.warp_specialize(
+        [*parts, (produce, produced)],
+        [*[4] * (count - 1), 1],
+        [*[consumer] * (count - 1), producer],
+        _generator,
+    )
 
 
 @lru_cache
@@ -127,8 +164,8 @@ def layout(block: tuple[int, ...], dtype: torch.dtype) -> gl.NVMMASharedLayout:
         torch.float16: gl.float16,
         torch.bfloat16: gl.bfloat16,
         torch.float32: gl.float32,
-        torch.float8_e4m3fn: gl.float8e4nv,
         torch.int32: gl.int32,
+        torch.float8_e4m3fn: gl.float8e4nv,
     }[dtype]
     return gl.NVMMASharedLayout.get_default_for(list(block), element)
 

@@ -16,10 +16,19 @@ from warpwatch.simulator.machine import engines
 from warpwatch.simulator.session.launch import Launches, simulated
 from warpwatch.simulator.words import language
 
+
+def _specialise(
+    consume: Any, consumed: Any, produce: Any, produced: Any, consumers: int, registers: Any = None
+) -> None:
+    parts = [(consume, (*consumed, i)) for i in range(consumers)]
+    language.LANGUAGE.warp_specialize([*parts, (produce, produced)], [*[4] * (consumers - 1), 1])
+
+
 # Words of our own, which Gluon does not have.
 language.STANDS_FOR.update(
     {
         id(hopper_rings.partition_barrier): language.nothing,
+        id(hopper_rings.specialise): _specialise,
         id(hopper_backward.add_to_global): engines.add_to_global,
     }
 )

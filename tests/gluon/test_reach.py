@@ -9,6 +9,8 @@ import pytest
 import torch
 
 import kernels
+from kernels.attention.common.addressing import Strides
+from kernels.attention.common.numerics.fp8_scales import Scales
 from kernels.attention.hopper.fp8 import prepare as hopper_fp8_prepare
 from kernels.matmul.hopper.unaligned.launch import TALL
 from tests.gluon import matmul_cases
@@ -135,6 +137,7 @@ def run_values(far: int) -> bool:
     """Whether the first keys of two heads are turned around alike where ``far`` words lie from one
     column to the next as where these keys alone do."""
     head_dim, heads, keys = 256, 2, 100
+    none = Scales(None, None, None)
     v = torch.randn(1, keys, heads, head_dim).to(torch.float8_e4m3fn).view(torch.int32)
     found = []
     with hopper_on_the_cpu():
@@ -142,7 +145,7 @@ def run_values(far: int) -> bool:
             to = sparse(torch.zeros(heads * head_dim, 32, dtype=torch.int32), 0, words)
             factors = torch.empty(2, heads)
             hopper_fp8_prepare.attention_forward_fp8_hopper_prepare[(heads,)](
-                v, to, *[None] * 3, factors, *[None] * 3, *v.stride()[:3], heads, 1, keys, words,
+                v, to, none, factors, none.strides(), Strides(*v.stride()), heads, 1, keys, words,
                 1.0, WORDS=head_dim // 4, BLOCK_W=head_dim // 4, BLOCK_N=hopper_fp8_prepare.KEYS,
                 BY_SEQUENCE=False,
             )  # fmt: skip

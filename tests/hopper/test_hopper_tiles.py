@@ -59,8 +59,7 @@ def walked(
         places = ((i, 0, 0) for i in range(programs))
     for now.program in places:
         for i_turn in range(problem.turns(None)):
-            first, i_h, (i_b, _, end, *_), exists, *_ = problem.walked(i_turn)
-            row = first * problem.BLOCK_M if fp8 else first
+            row, i_h, (i_b, _, end, *_), exists, _ = problem.walked(i_turn)
             if exists:
                 tiles.append((row, i_h, i_b, end))
     return tiles

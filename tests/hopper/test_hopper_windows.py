@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from kernels.attention.hopper.backward import block
 from kernels.attention.hopper.backward.short import plan as hopper_backward_plan
 
 ROWS = 64
@@ -26,13 +27,17 @@ def planned(
         where=lambda condition, yes, no: yes if condition else no,
         constexpr=hopper_backward_plan.gl.constexpr,
     )
-    monkeypatch.setattr(hopper_backward_plan, "gl", language)
-    monkeypatch.setattr(hopper_backward_plan, "ROWS", ROWS)
+    keys, keys_before = block.keys.fn, block.keys_before.fn
+    for module in (hopper_backward_plan, block):
+        monkeypatch.setattr(module, "gl", language)
+        monkeypatch.setattr(module, "ROWS", ROWS)
+        monkeypatch.setattr(module, "keys", keys)
+        monkeypatch.setattr(module, "keys_before", keys_before)
     monkeypatch.setattr(hopper_backward_plan, "Tile", lambda *fields: fields)
     plan = SimpleNamespace(heads=1, kv_heads=1, batch=1, BY_HEAD=True, CAUSAL=True, **given)
-    plan.WINDOW = plan.left_offset is not None
+    plan.WINDOW, plan.BLOCK_N = plan.left_offset is not None, ROWS
     whole = hopper_backward_plan.Plan
-    for name in ("of_a_head", "all_heads", "place", "tile", "queries", "end", "keys", "before"):
+    for name in ("of_a_head", "all_heads", "place", "tile", "queries", "end"):
         setattr(plan, name, getattr(whole, name).fn.__get__(plan))
     found = []
     for i_turn in range(plan.of_a_head()):
@@ -42,8 +47,8 @@ def planned(
             if plan.OF_KEYS:
                 start, count = plan.queries(row)
             else:
-                start = plan.before(row)
-                count = plan.keys(row) - start
+                start = keys_before(plan, row)
+                count = keys(plan, row) - start
             own.append((start, start + count))
         found.append((i, (first, first + blocks), own))
     return [(tile, own) for _, tile, own in sorted(found)]

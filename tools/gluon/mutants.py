@@ -51,10 +51,6 @@ HARMLESS = {
         1,
         "turns are for speed alone",
     ),
-    ("attention.hopper.backward.wide.query_grads", "_consume", "no k_ring.wait(k_at)"): (
-        1,
-        "a block passed over is a program's first: its stage was never used",
-    ),
     ("attention.hopper.backward.short.key_grads", "_pass_over", "no memory.dout.wait(at)"): (
         1,
         "a stage of dO is handed back before that of Q is",

@@ -24,9 +24,9 @@ l2_unfriendly = Plant(
     (
         Edit(
             "kernels/matmul/hopper/persistent.py",
-            "        n_tiles_m = gl.cdiv(self.M, self.BLOCK_M)\n        per_group",
+            "        n_tiles_m = gl.cdiv(self.M, self.BLOCK_M)\n        n_tiles_n",
             "        n_tiles_m = gl.cdiv(self.M, self.BLOCK_M)\n"
-            "        i_tile = i_tile * 997 % self.tiles()\n        per_group",
+            "        i_tile = i_tile * 997 % self.tiles()\n        n_tiles_n",
         ),
     ),
     "more memory traffic",

@@ -18,9 +18,9 @@ from .arguments import given, strides_of
 from .cache import Cache, head_scale, keys_in_cache, owners, row_in_cache
 from .rotary import Rotary, load_rotated
 
-ROWS = 16
+ROWS = tl.constexpr(16)
 # Entries of packed sequences' bounds that are read at a time.
-BOUNDS = 64
+BOUNDS = tl.constexpr(64)
 
 
 @triton.jit(do_not_specialize=["length"])
@@ -40,10 +40,8 @@ def kvcache_append(
     page_size,
     HEAD_DIM: tl.constexpr,
     HEAD_DIM_V: tl.constexpr,
-    BLOCK_R: tl.constexpr,
     BLOCK_D: tl.constexpr,
     BLOCK_DV: tl.constexpr,
-    BLOCK_B: tl.constexpr,
     ROTARY: tl.constexpr,
     INTERLEAVED: tl.constexpr,
     FP8: tl.constexpr,
@@ -63,16 +61,16 @@ def kvcache_append(
     if EARLY:
         gdc_launch_dependents()
     n_rows = tokens * kv_heads
-    n_blocks = tl.cdiv(n_rows, BLOCK_R)
+    n_blocks = tl.cdiv(n_rows, ROWS)
     i_b = tl.program_id(0) // n_blocks
-    o_row = tl.program_id(0) % n_blocks * BLOCK_R + tl.arange(0, BLOCK_R)
+    o_row = tl.program_id(0) % n_blocks * ROWS + tl.arange(0, ROWS)
     o_token = (o_row // kv_heads).to(tl.int64)
     o_head = (o_row % kv_heads).to(tl.int64)
     in_rows = o_row < n_rows
     i_owner = i_b
     o_new = o_token
     if given.cu_new is not None:
-        i_owner = owners(given.cu_new, batch, o_token, BLOCK_B)
+        i_owner = owners(given.cu_new, batch, o_token, BOUNDS)
         in_rows = in_rows & (i_owner < batch)
         i_owner = tl.minimum(i_owner, batch - 1)
         o_new -= tl.load(given.cu_new + i_owner)
@@ -96,7 +94,7 @@ def kvcache_append(
     o_d = tl.arange(0, BLOCK_D)
     k += i_b.to(tl.int64) * k_strides.batch
     rows = k + o_token * k_strides.row + o_head * k_strides.head
-    # [BLOCK_R, BLOCK_D]
+    # [ROWS, BLOCK_D]
     mask = in_rows[:, None] & (o_d < HEAD_DIM)[None, :]
     if ROTARY:
         o_position = o_key
@@ -155,7 +153,7 @@ def launch(
     k_cache, v_cache = cache.bits if way else (cache.k, cache.v)
     more = given(cache, rotary, cu_new=cu_new)
     with targets.on_device_of(k, "k"):
-        noted(kvcache_append, (triton.cdiv(tokens * kv_heads, ROWS) * batch,))(
+        noted(kvcache_append, (triton.cdiv(tokens * kv_heads, ROWS.value) * batch,))(
             k=k,
             v=v,
             k_cache=k_cache,
@@ -171,10 +169,8 @@ def launch(
             page_size=cache.page_size,
             HEAD_DIM=head_dim,
             HEAD_DIM_V=head_dim_v,
-            BLOCK_R=ROWS,
             BLOCK_D=padded(head_dim),
             BLOCK_DV=padded(head_dim_v),
-            BLOCK_B=BOUNDS,
             ROTARY=rotary.columns if rotary else 0,
             INTERLEAVED=rotary is not None and rotary.interleaved,
             FP8=way,

@@ -74,7 +74,6 @@ WIDE_VALUES: dict[str, KvcacheConfig] = {
     "sm_90": C(32, 64, 64, 8, 2),
     "sm_100": C(32, 64, 64, 8, 2),
 }
-WIDE_VALUES_DEFAULT = C(16, 16, 16, 4, 1)
 
 # Of packed queries, where tiles of 64 keys spill 36 bytes. Found with the compiler, as above.
 PACKED: dict[str, dict[int, KvcacheConfig]] = {"sm_80": {128: C(32, 16, 64, 4, 3)}}
@@ -109,7 +108,7 @@ def choose(
         return replace(INTERPRETED, turned=dtype.itemsize == 2)
     if head_dim > 256:
         by_bits = WIDE_VALUES if dtype.itemsize == 2 else {}
-        return by_bits.get(target.name, WIDE_VALUES_DEFAULT)
+        return by_bits.get(target.name, WIDE_DEFAULT)
     if dtype.itemsize == 2 and target.name in TILES:
         tiles = TILES[target.name] | (PACKED.get(target.name, {}) if packed else {})
         limit = next(limit for limit in tiles if head_dim <= limit)

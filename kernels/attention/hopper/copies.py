@@ -26,15 +26,16 @@ def produce(q, k, v, tiles, memory, problem):
     q_ring = memory.q
     k_ring = memory.k
     v_ring = memory.v
-    Q_BYTES: gl.constexpr = ROWS * problem.HEAD_DIM * 2
-    KV_BYTES: gl.constexpr = problem.BLOCK_N * problem.HEAD_DIM * 2
+    VALUE: gl.constexpr = q.dtype.primitive_bitwidth // 8
+    Q_BYTES: gl.constexpr = ROWS * problem.HEAD_DIM * VALUE
+    KV_BYTES: gl.constexpr = problem.BLOCK_N * problem.HEAD_DIM * VALUE
     q_at = q_ring.first_to_fill()
     k_at = k_ring.first_to_fill()
     v_at = v_ring.first_to_fill()
     if problem.ONCE:
         k_at = k_at.next()
     for i_turn in range(problem.turns(tiles)):
-        row, i_h, own, exists = problem.tile(i_turn, tiles)
+        row, i_h, own, exists, i_b = problem.tile(i_turn, tiles)
         if exists:
             i_kv = i_h // problem.heads_per_kv
             n_blocks, _ = problem.blocks(own, row, problem.BLOCK_M)
@@ -55,15 +56,16 @@ def produce(q, k, v, tiles, memory, problem):
                         q_at = q_at.next()
                 else:
                     ready = v_ring.acquire(v_at, KV_BYTES)
-                    at = own.k_box(i_kv, (n_blocks - i) * problem.BLOCK_N)
-                    tma.async_copy_global_to_shared(v, at, ready, v_ring.memory.index(v_at.stage))
+                    # Fp8 values may have fewer coordinates than ``at``.
+                    box = problem.v_box(own, i_b, i_kv, (n_blocks - i) * problem.BLOCK_N)
+                    tma.async_copy_global_to_shared(v, box, ready, v_ring.memory.index(v_at.stage))
                     v_at = v_at.next()
 
 
 @gluon.jit
 def ask_first(q, k, tiles, memory, problem):
     """Ask for the only tile's Q and first block of keys while the warps are still to part."""
-    row, i_h, own, _ = problem.tile(0, tiles)
+    row, i_h, own, _, _ = problem.tile(0, tiles)
     n_blocks, _ = problem.blocks(own, row, problem.BLOCK_M)
     ready = memory.k.full.index(0)
     mbarrier.expect(ready, problem.BLOCK_N * problem.HEAD_DIM * 2)

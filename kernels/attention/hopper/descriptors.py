@@ -44,13 +44,16 @@ def descriptor(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
     Columns past head_dim are read as zeros and never written.
     """
     batch, seqlen, heads, head_dim = x.shape
-    # An axis of length 1 may have any stride; the copy engine still wants a multiple of 16 bytes.
-    by_batch, by_row, by_head = (
-        stride if size > 1 else 16 // x.element_size()
-        for stride, size in zip(x.stride(), x.shape[:3], strict=False)
-    )
+    by_batch, by_row, by_head = _strides(x)
     shape, strides = (batch, heads, seqlen, head_dim), (by_batch, by_head, by_row, 1)
     return ring.boxes(x, (1, 1, rows, columns), shape, strides)
+
+
+def _strides(x: torch.Tensor) -> list[int]:
+    """Of all axes but the last. One of length 1 may have any stride; the copy engine still wants a
+    multiple of 16 bytes."""
+    pairs = zip(x.stride()[:-1], x.shape[:-1], strict=True)
+    return [stride if size > 1 else 16 // x.element_size() for stride, size in pairs]
 
 
 def ragged_descriptor(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
@@ -60,12 +63,8 @@ def ragged_descriptor(x: torch.Tensor, rows: int, columns: int) -> TensorDescrip
     moves this to the row behind the sequence's last; the first takes away the bytes up to
     ``BEYOND``, modulo 2^64. What lies beyond is read as zeros and never written.
     """
-    tokens, heads, head_dim = x.shape
-    # An axis of length 1 may have any stride; the copy engine still wants a multiple of 16 bytes.
-    by_row, by_head = (
-        stride if size > 1 else 16 // x.element_size()
-        for stride, size in zip(x.stride(), (tokens, heads), strict=False)
-    )
+    _, heads, head_dim = x.shape
+    by_row, by_head = _strides(x)
     beyond, most = BEYOND.value, 0x7FFF0000
     shape = (most, most, heads, beyond, head_dim)
     strides = (2**34 - by_row, by_row, by_head, by_row, 1)

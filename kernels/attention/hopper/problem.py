@@ -133,12 +133,13 @@ class Problem:
 
     @gluon.jit
     def tile(self, i_turn, tiles):
-        """First row, head and sequence of this program's turn, and whether it exists."""
+        """First row, head and sequence of this program's turn, whether it exists, and the
+        sequence's number."""
         if self.PACKED:
-            i_m, i_h, own, exists, _ = listed_tile(
+            i_m, i_h, own, exists, i_b = listed_tile(
                 i_turn, tiles, self.causal_offset, self.left_offset, self.PAIRS
             )
-            return i_m * self.BLOCK_M, i_h, own, exists
+            return i_m * self.BLOCK_M, i_h, own, exists, i_b
         else:
             return self.walked(i_turn)
 
@@ -203,7 +204,12 @@ class Problem:
         own = Sequence(i_b, i_b, end, seqlen_k, last, first, False)
         if not self.TAILS:
             row = i_m * self.BLOCK_M
-        return row, i_h, own, exists
+        return row, i_h, own, exists, i_b
+
+    @gluon.jit
+    def v_box(self, own, i_b, i_kv, row):
+        """Coordinates of the box of values that begins with ``row``."""
+        return own.k_box(i_kv, row)
 
     @gluon.jit
     def first_lse(self, own, i_h):

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import triton
 
-from kernels.device import hopper_rings as ring
+from kernels.device.configurations import constants
 from kernels.matmul.common.tuning import MOST_PARTS, SPLIT_ROWS
 
 ROWS = 64  # of C that one warpgroup accumulates: the M of wgmma
@@ -41,17 +41,9 @@ class HopperConfig:
 
     def constants(self) -> dict[str, Any]:
         """As kernels whose programs have several tiles take it."""
-        return {
-            "CONSUMERS": self.consumers,
-            "BLOCK_N": self.block_n,
-            "BLOCK_K": self.block_k,
-            "STAGES": self.stages,
-            "GROUP_M": self.group_m,
-            **ring.registers(self.consumers),
-            "num_warps": 4,
-            # One consumer leaves more registers than the assembler takes for a limit.
-            "maxnreg": 240 if self.consumers == 1 else None,
-        }
+        cut = constants(self, "consumers", "block_n", "block_k", "stages", "group_m")
+        # One consumer leaves more registers than the assembler takes for a limit.
+        return {**cut, "num_warps": 4, "maxnreg": 240 if self.consumers == 1 else None}
 
 
 WIDE = HopperConfig(consumers=2, block_n=256, stages=4)

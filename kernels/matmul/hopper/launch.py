@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import triton
 
+from kernels.device.configurations import constants
 from kernels.matmul.common import combine_splits
 from kernels.matmul.common import tuning as configs
 from kernels.matmul.common.product import Product
@@ -163,15 +164,12 @@ def _launch_once(product: Product, config: HopperConfig, classes: int) -> None:
         K,
         *phase_and_pitch(a),
         BLOCK_M=rows,
-        BLOCK_N=config.block_n,
-        BLOCK_K=config.block_k,
-        STAGES=config.stages,
+        **constants(config, "block_n", "block_k", "stages"),
         CLASSES=classes,
         SPLITS=parts,
         TAIL=tail,
         A_MAJOR_M=a_major_m,
         B_MAJOR_N=copyable(b),
-        HAS_BIAS=part.bias is not None,
         ACTIVATION=part.activation or "none",
         num_warps=4 * config.consumers,
     )
@@ -201,9 +199,7 @@ def _launch_persistent(product: Product, config: HopperConfig) -> None:
         K,
         A_MAJOR_M=a_major_m,
         B_MAJOR_N=copyable(b),
-        HAS_BIAS=product.bias is not None,
         ACTIVATION=product.activation or "none",
-        HAS_RESIDUAL=residual is not None,
         TAIL=parts,
         **config.constants(),
     )

@@ -72,7 +72,6 @@ def matmul_hopper_once(
     TAIL: gl.constexpr,
     A_MAJOR_M: gl.constexpr,
     B_MAJOR_N: gl.constexpr,
-    HAS_BIAS: gl.constexpr,
     ACTIVATION: gl.constexpr,
 ):
     """c = activation(a @ b + bias); a: (M, K) or, A_MAJOR_M, (K, M); b: (N, K) or (K, N). K is at
@@ -119,7 +118,7 @@ def matmul_hopper_once(
     at = Cursor(gl.to_tensor(0), gl.to_tensor(0), STAGES)
     # Beside the ring, too: it is filled while the last product reads, and where that is the ring's
     # first stage it would be what a buffer made later overwrites.
-    brought = bias_buffers(BLOCK_N, c.block_shape[-1]) if HAS_BIAS else bias
+    brought = bias_buffers(BLOCK_N, c.block_shape[-1]) if bias is not None else bias
     if TAIL:
         HALF: gl.constexpr = BLOCK_N // 2
         # Two accumulators from the start: one that is cut has its registers moved, and what ptxas
@@ -155,12 +154,12 @@ def matmul_hopper_once(
             b_a, b_b = _stage(a_ring, b_ring, behind, BLOCK_M, BLOCK_K, CLASSES, A_MAJOR_M, B_MAJOR_N)  # fmt: skip  # noqa: E501
             right = warpgroup_mma(b_a, b_b.slice(HALF, HALF, 1), right, is_async=True)
             behind = behind.next()
-        if HAS_BIAS:
+        if bias is not None:
             bring_bias(bias, brought, 0, BLOCK_N // c.block_shape[-1], column, N)
         left = warpgroup_mma_wait(TAIL, deps=[left])
-        store(c, half_staging, brought, to, column, left, N, HAS_BIAS, ACTIVATION, -1, 0 if HAS_BIAS else -1)  # fmt: skip  # noqa: E501
+        store(c, half_staging, brought, to, column, left, N, ACTIVATION, -1, 0 if bias is not None else -1)  # fmt: skip  # noqa: E501
         right = warpgroup_mma_wait(0, deps=[right])
-        store(c, half_staging, brought, to, column + HALF, right, N, HAS_BIAS, ACTIVATION, -1, HALF // c.block_shape[-1] if HAS_BIAS else -1)  # fmt: skip  # noqa: E501
+        store(c, half_staging, brought, to, column + HALF, right, N, ACTIVATION, -1, HALF // c.block_shape[-1] if bias is not None else -1)  # fmt: skip  # noqa: E501
         tma.store_wait(0)
         return
 
@@ -179,12 +178,12 @@ def matmul_hopper_once(
             free = at.previous_stage()
             _ask(a, b, a_ring.index(free), b_ring.index(free), full.index(free), rows, column, ahead, A_MAJOR_M, B_MAJOR_N)  # fmt: skip  # noqa: E501
         at = at.next()
-    if HAS_BIAS:
+    if bias is not None:
         bring_bias(bias, brought, 0, BLOCK_N // c.block_shape[-1], column, N)
     acc = warpgroup_mma_wait(0, deps=[acc])
 
     shape: gl.constexpr = [BLOCK_M, c.block_shape[-1]]
     FLAT: gl.constexpr = gl.NVMMASharedLayout.get_default_for(shape, c.dtype)
     staging = gl.allocate_shared_memory(c.dtype, shape, FLAT)
-    store(c, staging, brought, to, column, acc, N, HAS_BIAS, ACTIVATION, -1, 0 if HAS_BIAS else -1)  # fmt: skip  # noqa: E501
+    store(c, staging, brought, to, column, acc, N, ACTIVATION, -1, 0 if bias is not None else -1)  # fmt: skip  # noqa: E501
     tma.store_wait(0)

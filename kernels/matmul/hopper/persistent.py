@@ -19,7 +19,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from kernels.device.aggregates import aggregate, computed
-from kernels.device.hopper_rings import ROWS, Cursor, barriers, partition_barrier
+from kernels.device.hopper_rings import ROWS, Cursor, barriers, partition_barrier, specialise
+from kernels.matmul.common.epilogue import tile_of_program
 
 from .store import bias_buffers, bring_bias, store
 
@@ -65,14 +66,11 @@ class Problem:
 
     @gluon.jit
     def tile(self, i_tile):
-        """First row and column of a tile: GROUP_M rows of tiles are walked together, so that they
-        find B's columns in L2."""
+        """First row and column of a tile."""
         n_tiles_m = gl.cdiv(self.M, self.BLOCK_M)
-        per_group = self.GROUP_M * gl.cdiv(self.N, self.BLOCK_N)
-        first_m = i_tile // per_group * self.GROUP_M
-        rows = min(n_tiles_m - first_m, self.GROUP_M)
-        within = i_tile % per_group
-        return (first_m + within % rows) * self.BLOCK_M, within // rows * self.BLOCK_N
+        n_tiles_n = gl.cdiv(self.N, self.BLOCK_N)
+        i_m, i_n = tile_of_program(i_tile, n_tiles_m, n_tiles_n, self.GROUP_M)
+        return i_m * self.BLOCK_M, i_n * self.BLOCK_N
 
 
 @aggregate
@@ -84,6 +82,18 @@ class Ring:
     full: gl.shared_memory_descriptor
     empty: gl.shared_memory_descriptor
     STAGES: gl.constexpr
+
+
+@gluon.jit
+def new_ring(a, b, STAGES: gl.constexpr, CONSUMERS: gl.constexpr):
+    """A ring of boxes of b, and of as many of a to each as consumers release it."""
+    return Ring(
+        gl.allocate_shared_memory(a.dtype, [STAGES * CONSUMERS] + a.block_shape, a.layout),  # noqa: RUF005
+        gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_shape, b.layout),  # noqa: RUF005
+        barriers(STAGES, 1),
+        barriers(STAGES, CONSUMERS),
+        STAGES,
+    )
 
 
 @gluon.jit
@@ -183,13 +193,13 @@ def _ask_residual(residual, staging, landed, row, column, FIRST: gl.constexpr, P
 
 
 @gluon.jit
-def _consume(c, bias, brought, added, ring, c_staging, problem, I_CONSUMER: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+def _consume(c, bias, brought, added, ring, c_staging, problem, ACTIVATION: gl.constexpr, I_CONSUMER: gl.constexpr):  # fmt: skip  # noqa: E501
     """``added``: a residual and a barrier for each consumer's rows of it, or nothing. ``brought``:
     where the bias goes on its way, if there is one."""
     HAS_RESIDUAL: gl.constexpr = len(added) > 0
     PARTS: gl.constexpr = problem.BLOCK_N // c.block_shape[1]
-    BROUGHT: gl.constexpr = I_CONSUMER * PARTS if HAS_BIAS else -1
-    its_bias = brought[0] if HAS_BIAS else bias
+    BROUGHT: gl.constexpr = I_CONSUMER * PARTS if bias is not None else -1
+    its_bias = brought[0] if bias is not None else bias
     at = Cursor(gl.to_tensor(0), gl.to_tensor(0), ring.STAGES)
     phase = gl.to_tensor(0)
     for i_tile in range(gl.program_id(0), problem.whole_tiles(), gl.num_programs(0)):
@@ -203,26 +213,26 @@ def _consume(c, bias, brought, added, ring, c_staging, problem, I_CONSUMER: gl.c
         # Where the tile lies takes two divisions: behind the last product they cost no time.
         if not HAS_RESIDUAL:
             row, column = problem.tile(i_tile)
-        if HAS_BIAS:
+        if bias is not None:
             bring_bias(bias, brought[0], I_CONSUMER * PARTS, PARTS, column, problem.N)
         acc = _whole_sum(ring, at, acc)
         row += I_CONSUMER * ROWS
         if HAS_RESIDUAL:
             mbarrier.wait(landed, phase)
             phase ^= 1
-            store(c, c_staging, its_bias, (row,), column, acc, problem.N, HAS_BIAS, ACTIVATION, I_CONSUMER * PARTS, BROUGHT)  # fmt: skip  # noqa: E501
+            store(c, c_staging, its_bias, (row,), column, acc, problem.N, ACTIVATION, I_CONSUMER * PARTS, BROUGHT)  # fmt: skip  # noqa: E501
         else:
             staging = c_staging.index(I_CONSUMER)
-            store(c, staging, its_bias, (row,), column, acc, problem.N, HAS_BIAS, ACTIVATION, -1, BROUGHT)  # fmt: skip  # noqa: E501
+            store(c, staging, its_bias, (row,), column, acc, problem.N, ACTIVATION, -1, BROUGHT)  # fmt: skip  # noqa: E501
     if problem.TAIL > 1 and problem.has_tail():
         acc, at = _sum(ring, at, I_CONSUMER, problem.BLOCK_N // problem.TAIL, problem)
         row, column = problem.tail()
-        if HAS_BIAS:
+        if bias is not None:
             bring_bias(bias, brought[0], I_CONSUMER * PARTS, PARTS // problem.TAIL, column, problem.N)  # fmt: skip  # noqa: E501
         acc = _whole_sum(ring, at, acc)
         row += I_CONSUMER * ROWS
         staging = c_staging.index(I_CONSUMER)
-        store(c, staging, its_bias, (row,), column, acc, problem.N, HAS_BIAS, ACTIVATION, -1, BROUGHT)  # fmt: skip  # noqa: E501
+        store(c, staging, its_bias, (row,), column, acc, problem.N, ACTIVATION, -1, BROUGHT)  # fmt: skip  # noqa: E501
     tma.store_wait(0)
 
 
@@ -244,12 +254,8 @@ def matmul_hopper(
     GROUP_M: gl.constexpr,
     A_MAJOR_M: gl.constexpr,
     B_MAJOR_N: gl.constexpr,
-    HAS_BIAS: gl.constexpr,
     ACTIVATION: gl.constexpr,
-    HAS_RESIDUAL: gl.constexpr,
     TAIL: gl.constexpr,
-    CONSUMER_REGISTERS: gl.constexpr,
-    PRODUCER_REGISTERS: gl.constexpr,
 ):
     """c = activation(a @ b + bias) + residual; a: (M, K) or, A_MAJOR_M, (K, M); b: (N, K) or (K,
     N). What a consumer adds comes while it multiplies, into as many buffers as it writes c by.
@@ -257,66 +263,15 @@ def matmul_hopper(
     TAIL: 1, or tiles that programs do not share evenly are cut into so many parts along N, of which
     no program has two; ``b_tail`` is b by boxes as wide."""
     problem = Problem(M, N, K, CONSUMERS, BLOCK_N, BLOCK_K, GROUP_M, A_MAJOR_M, B_MAJOR_N, TAIL)
-    ring = Ring(
-        gl.allocate_shared_memory(a.dtype, [STAGES * CONSUMERS] + a.block_shape, a.layout),  # noqa: RUF005
-        gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_shape, b.layout),  # noqa: RUF005
-        barriers(STAGES, 1),
-        barriers(STAGES, CONSUMERS),
-        STAGES,
-    )
-    BUFFERS: gl.constexpr = BLOCK_N // c.block_shape[1] if HAS_RESIDUAL else 1
+    ring = new_ring(a, b, STAGES, CONSUMERS)
+    BUFFERS: gl.constexpr = BLOCK_N // c.block_shape[1] if residual is not None else 1
     shape: gl.constexpr = [CONSUMERS * BUFFERS] + c.block_shape  # noqa: RUF005
     c_staging = gl.allocate_shared_memory(c.dtype, shape, c.layout)
-    added = (residual, barriers(CONSUMERS, 1)) if HAS_RESIDUAL else ()
-    brought = (bias_buffers(CONSUMERS * BLOCK_N, c.block_shape[1]),) if HAS_BIAS else ()
+    added = (residual, barriers(CONSUMERS, 1)) if residual is not None else ()
+    brought = (bias_buffers(CONSUMERS * BLOCK_N, c.block_shape[1]),) if bias is not None else ()
     fence_async_shared()
-
-    # Constexprs survive only in tuples written in place, hence the repetition.
-    if CONSUMERS == 1:
-        gl.warp_specialize(
-            [
-                (
-                    _consume,
-                    (c, bias, brought, added, ring, c_staging, problem, 0, HAS_BIAS, ACTIVATION),
-                ),
-                (produce, (a, b, ring, problem, b_tail)),
-            ],
-            [1],
-            [PRODUCER_REGISTERS],
-        )
-    elif CONSUMERS == 2:
-        gl.warp_specialize(
-            [
-                (
-                    _consume,
-                    (c, bias, brought, added, ring, c_staging, problem, 0, HAS_BIAS, ACTIVATION),
-                ),
-                (
-                    _consume,
-                    (c, bias, brought, added, ring, c_staging, problem, 1, HAS_BIAS, ACTIVATION),
-                ),
-                (produce, (a, b, ring, problem, b_tail)),
-            ],
-            [4, 1],
-            [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
-        )
-    else:
-        gl.warp_specialize(
-            [
-                (
-                    _consume,
-                    (c, bias, brought, added, ring, c_staging, problem, 0, HAS_BIAS, ACTIVATION),
-                ),
-                (
-                    _consume,
-                    (c, bias, brought, added, ring, c_staging, problem, 1, HAS_BIAS, ACTIVATION),
-                ),
-                (
-                    _consume,
-                    (c, bias, brought, added, ring, c_staging, problem, 2, HAS_BIAS, ACTIVATION),
-                ),
-                (produce, (a, b, ring, problem, b_tail)),
-            ],
-            [4, 4, 1],
-            [CONSUMER_REGISTERS, CONSUMER_REGISTERS, PRODUCER_REGISTERS],
-        )
+    # Constexprs survive only in tuples written in place.
+    specialise(
+        _consume, (c, bias, brought, added, ring, c_staging, problem, ACTIVATION),
+        produce, (a, b, ring, problem, b_tail), CONSUMERS,
+    )  # fmt: skip

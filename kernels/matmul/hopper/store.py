@@ -8,13 +8,13 @@ from kernels.matmul.common.activation import apply_on_hopper
 
 
 @gluon.jit
-def _parts(x, WIDTH: gl.constexpr):
+def parts_of(x, WIDTH: gl.constexpr):
     """The columns of x as a tuple of parts of WIDTH columns; no value changes its thread."""
     if x.shape[1] == WIDTH:
         return (x,)
     else:
         left, right = x.reshape([x.shape[0], 2, x.shape[1] // 2]).permute((0, 2, 1)).split()
-        return _parts(left, WIDTH) + _parts(right, WIDTH)
+        return parts_of(left, WIDTH) + parts_of(right, WIDTH)
 
 
 @gluon.jit
@@ -41,15 +41,15 @@ def bring_bias(bias, to, FIRST: gl.constexpr, PARTS: gl.constexpr, column, N):
 
 
 @gluon.jit
-def _store_part(c, staging, bias, rows, column, x, N, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr, HAS_RESIDUAL: gl.constexpr, BROUGHT: gl.constexpr):  # fmt: skip  # noqa: E501
+def store_part(c, staging, bias, rows, column, x, N, ACTIVATION: gl.constexpr, HAS_RESIDUAL: gl.constexpr = False, BROUGHT: gl.constexpr = False, PENDING: gl.constexpr = 0):  # fmt: skip  # noqa: E501
     """Finish and write the columns of x, which start at ``column``; a residual stands in
-    ``staging``."""
+    ``staging``. Without one PENDING copies to global memory may still read other buffers."""
     STORE_N: gl.constexpr = staging.shape[1]
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, STORE_N, 16])
     x = gl.convert_layout(x, LAYOUT, assert_trivial=True)
-    if HAS_BIAS and BROUGHT:
+    if bias is not None and BROUGHT:
         x += bias.load(gl.SliceLayout(0, LAYOUT))[None, :]
-    elif HAS_BIAS:
+    elif bias is not None:
         o_n = column + gl.arange(0, STORE_N, gl.SliceLayout(0, LAYOUT))
         b_bias = gl.load(bias + o_n, mask=o_n < N, other=0.0)
         x += b_bias.to(gl.float32)[None, :]
@@ -57,14 +57,14 @@ def _store_part(c, staging, bias, rows, column, x, N, HAS_BIAS: gl.constexpr, AC
     if HAS_RESIDUAL:
         x += staging.load(LAYOUT).to(gl.float32)
     else:
-        tma.store_wait(0)
+        tma.store_wait(PENDING)
     staging.store(x.to(c.dtype))
     fence_async_shared()
     tma.async_copy_shared_to_global(c, rows + (column,), staging.reshape(c.block_shape))  # noqa: RUF005
 
 
 @gluon.jit
-def store(c, staging, bias, rows, column, x, N, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr, FIRST: gl.constexpr = -1, BROUGHT: gl.constexpr = -1):  # fmt: skip  # noqa: E501
+def store(c, staging, bias, rows, column, x, N, ACTIVATION: gl.constexpr, FIRST: gl.constexpr = -1, BROUGHT: gl.constexpr = -1):  # fmt: skip  # noqa: E501
     """Finish and write the columns of x, which start at ``column``, as many at a time as fit;
     ``rows``: where c's rows start, in all its axes but the last. BROUGHT: -1, or ``bias`` is
     what ``bring_bias`` filled from there on. FIRST: -1, or a residual stands in
@@ -76,17 +76,17 @@ def store(c, staging, bias, rows, column, x, N, HAS_BIAS: gl.constexpr, ACTIVATI
     STORE_N: gl.constexpr = c.block_shape[-1]
     MUCH: gl.constexpr = ACTIVATION == "gelu" or ACTIVATION == "silu"
     ADD: gl.constexpr = FIRST >= 0
-    parts = _parts(x, STORE_N)
+    parts = parts_of(x, STORE_N)
     if MUCH:
         for o_part in range(0, x.shape[1], STORE_N):
             at = column + o_part
             to = staging.index(FIRST + o_part // STORE_N) if ADD else staging
             own = bias.index(BROUGHT + o_part // STORE_N) if BROUGHT >= 0 else bias
-            _store_part(c, to, own, rows, at, parts[0], N, HAS_BIAS, ACTIVATION, ADD, BROUGHT >= 0)  # fmt: skip  # noqa: E501
+            store_part(c, to, own, rows, at, parts[0], N, ACTIVATION, ADD, BROUGHT >= 0)  # fmt: skip  # noqa: E501
             parts = parts[1:] + parts[-1:]
     else:
         for i in gl.static_range(x.shape[1] // STORE_N):
             at = column + i * STORE_N
             to = staging.index(FIRST + i) if ADD else staging
             own = bias.index(BROUGHT + i) if BROUGHT >= 0 else bias
-            _store_part(c, to, own, rows, at, parts[i], N, HAS_BIAS, ACTIVATION, ADD, BROUGHT >= 0)  # fmt: skip  # noqa: E501
+            store_part(c, to, own, rows, at, parts[i], N, ACTIVATION, ADD, BROUGHT >= 0)  # fmt: skip  # noqa: E501

@@ -17,39 +17,39 @@ from kernels.runtime.launch import noted
 
 from .sequences import Begins, begins, behind, bounds
 
-AT_ONCE = 2048
+AT_ONCE = tl.constexpr(2048)
 MOST_PROGRAMS = 256  # which have nothing to do where sequences fill the buffer
 
 
 @triton.jit
-def _zeros(x, first, end, part, parts, BLOCK: tl.constexpr):
-    o = tl.arange(0, BLOCK)
-    for i in range(first + part * BLOCK, end, parts * BLOCK):
-        tl.store(x + i + o, tl.zeros([BLOCK], x.dtype.element_ty), mask=i + o < end)
+def _zeros(x, first, end, part, parts):
+    o = tl.arange(0, AT_ONCE)
+    for i in range(first + part * AT_ONCE, end, parts * AT_ONCE):
+        tl.store(x + i + o, tl.zeros([AT_ONCE], x.dtype.element_ty), mask=i + o < end)
 
 
 @triton.jit
-def _fill(x, y, lse, first, end, heads, tokens, width_x, width_y, part, parts, BLOCK: tl.constexpr):
+def _fill(x, y, lse, first, end, heads, tokens, width_x, width_y, part, parts):
     """A part of zeros in rows from ``first`` up to ``end`` of x (tokens, width_x) and, unless None,
     of y, and of -inf in those of lse (heads, tokens), unless that is None."""
     o_first, o_end = first.to(tl.int64), end.to(tl.int64)
-    _zeros(x, o_first * width_x, o_end * width_x, part, parts, BLOCK)
+    _zeros(x, o_first * width_x, o_end * width_x, part, parts)
     if y is not None:
-        _zeros(y, o_first * width_y, o_end * width_y, part, parts, BLOCK)
+        _zeros(y, o_first * width_y, o_end * width_y, part, parts)
     if lse is not None:
-        o = tl.arange(0, BLOCK)
+        o = tl.arange(0, AT_ONCE)
         rest = (end - first).to(tl.int64)
-        for i in range(part * BLOCK, rest * heads, parts * BLOCK):
+        for i in range(part * AT_ONCE, rest * heads, parts * AT_ONCE):
             row = (i + o) // rest * tokens.to(tl.int64) + first + (i + o) % rest
             tl.store(lse + row, float("-inf"), mask=i + o < rest * heads)
 
 
 @triton.jit
-def _clear(x, y, lse, cu, batch, heads, tokens, width_x, width_y, BLOCK: tl.constexpr):
+def _clear(x, y, lse, cu, batch, heads, tokens, width_x, width_y):
     """``_fill`` of all rows that no sequence of ``cu`` uses."""
     last = tl.load(begins(cu) + batch)
     program, programs = tl.program_id(0), tl.num_programs(0)
-    _fill(x, y, lse, last, tokens, heads, tokens, width_x, width_y, program, programs, BLOCK)
+    _fill(x, y, lse, last, tokens, heads, tokens, width_x, width_y, program, programs)
     if not isinstance(cu, tl.tensor):
         # Programs share out sequences, and of each its rows where there are more programs.
         parts = tl.maximum(programs // tl.maximum(batch, 1), 1)
@@ -58,21 +58,20 @@ def _clear(x, y, lse, cu, batch, heads, tokens, width_x, width_y, BLOCK: tl.cons
             end = behind(cu, i_b, o_first, rows)
             _fill(
                 x, y, lse, o_first + rows, end, heads, tokens, width_x, width_y,
-                program % parts, parts, BLOCK,
+                program % parts, parts,
             )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["batch", "tokens_q", "tokens_k", "width_q", "width_k", "width_v"])
 def clear_behind(
-    q, k, v, lse, cu_q, cu_k, batch, heads, tokens_q, tokens_k, width_q, width_k, width_v,
-    BLOCK: tl.constexpr,
+    q, k, v, lse, cu_q, cu_k, batch, heads, tokens_q, tokens_k, width_q, width_k, width_v
 ):  # fmt: skip
     """Zeros in what no sequence uses of q (tokens_q, width_q) and, unless None, of k and v, as
     ``cu_q`` and ``cu_k`` tell (``Begins`` in common/packed/sequences.py); -inf there in lse (heads,
     tokens_q), unless that is None."""
-    _clear(q, None, lse, cu_q, batch, heads, tokens_q, width_q, None, BLOCK)
+    _clear(q, None, lse, cu_q, batch, heads, tokens_q, width_q, None)
     if k is not None:
-        _clear(k, v, None, cu_k, batch, heads, tokens_k, width_k, width_v, BLOCK)
+        _clear(k, v, None, cu_k, batch, heads, tokens_k, width_k, width_v)
 
 
 def clear_outputs(out: torch.Tensor, lse: torch.Tensor, cu_q: Begins) -> None:
@@ -90,7 +89,7 @@ def clear_gradients(
 def programs_for(*tensors: torch.Tensor | None) -> int:
     """How many programs clear what may lie behind in these."""
     most = max(one.numel() for one in tensors if one is not None)
-    return max(1, min(MOST_PROGRAMS, triton.cdiv(most, AT_ONCE)))
+    return max(1, min(MOST_PROGRAMS, triton.cdiv(most, AT_ONCE.value)))
 
 
 def _launch(
@@ -106,5 +105,5 @@ def _launch(
     with targets.on_device_of(q, "q"):
         noted(clear_behind, (programs_for(q, k, v),))(
             q, k, v, lse, cu_q, cu_k, batch, q.shape[1], q.shape[0],
-            0 if k is None else k.shape[0], *widths, BLOCK=AT_ONCE,
+            0 if k is None else k.shape[0], *widths,
         )  # fmt: skip

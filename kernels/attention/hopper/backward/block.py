@@ -37,6 +37,26 @@ def in_order(n_blocks, batch, heads, heads_together, LAST_FIRST: gl.constexpr):
     return i_block, i_chunk * heads_together + i_in % width
 
 
+@gluon.jit
+def keys(work, row):
+    """Blocks of keys up to the last that the 64 rows from ``row`` on see; one at least."""
+    n = gl.cdiv(work.seqlen_k, work.BLOCK_N) + row * 0
+    if work.CAUSAL:
+        last = row + (ROWS - 1) + work.causal_offset
+        n = gl.minimum(n, gl.maximum(last, 0) // work.BLOCK_N + 1)
+    return n
+
+
+@gluon.jit
+def keys_before(work, row):
+    """Blocks of keys ahead of the first that the 64 rows from ``row`` on see."""
+    n = row * 0
+    if work.WINDOW:
+        first = gl.maximum(row + work.left_offset, 0) // work.BLOCK_N
+        n = gl.minimum(first, keys(work, row) - 1)
+    return n
+
+
 @aggregate
 class Work:
     """A program's block of keys, and the queries that see it: ``steps`` blocks of BLOCK_M rows of

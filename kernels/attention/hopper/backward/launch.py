@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import torch
 import triton
 
-from kernels.attention.common.addressing import near
+from kernels.attention.common.addressing import Layout, Strides, near
 from kernels.attention.common.numerics.constants import LOG2_E
 from kernels.attention.common.problem import Found, Given, Problem
 from kernels.attention.hopper.backward.one_pass.kernel import attention_backward_hopper
@@ -224,7 +224,7 @@ def _launch(
         grid = (one.n_m * one.n_heads + one.n_n * one.n_kv_heads,)
         noted(attention_backward_hopper_prepare, grid)(
             k, v, out, dout, lse, dlse, one.bounds, one.rows, one.sums, one.places, sequences,
-            *k.stride()[:3], *v.stride()[:3], *out.stride(), *dout.stride()[:3],
+            Layout.of(k=k, v=v, out=out), Strides(*dout.stride()),
             one.n_heads // heads, heads, kv_heads, seqlen_q, seqlen_k, BLOCK_N=BLOCK_N, **shape,
             MARKED=marked, num_warps=num_warps,
         )  # fmt: skip
@@ -256,7 +256,6 @@ def _launch(
             CAUSAL=causal,
             EVEN=packed is None and seqlen_k % BLOCK_N == 0,
             BLOCKS=one.blocks,
-            PRODUCER_REGISTERS=24,
             num_warps=8,
             launch_pdl=True,
         )

@@ -75,18 +75,13 @@ def _write_bounds(
     v,
     bounds,
     places,
+    strides,
     i_n,
     i_bh,
     n_n,
     n_bh,
     kv_heads,
     seqlen_k,
-    stride_kb,
-    stride_ks,
-    stride_kh,
-    stride_vb,
-    stride_vs,
-    stride_vh,
     HEAD_DIM: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
@@ -96,14 +91,14 @@ def _write_bounds(
     first = i_n * BLOCK_N
     if places is not None:
         begin, seqlen_k = place(places, i_n)
-        k += begin.to(tl.int64) * stride_ks
-        v += begin.to(tl.int64) * stride_vs
+        k += begin.to(tl.int64) * strides.k.row
+        v += begin.to(tl.int64) * strides.v.row
         first = 0
     o_n = (first + tl.arange(0, BLOCK_N)).to(tl.int64)[:, None]
     o_d = tl.arange(0, BLOCK_D)[None, :]
     inside = (o_n < seqlen_k) & (o_d < HEAD_DIM)
-    p_k = k + i_b * stride_kb + i_h * stride_kh + o_n * stride_ks + o_d
-    p_v = v + i_b * stride_vb + i_h * stride_vh + o_n * stride_vs + o_d
+    p_k = k + i_b * strides.k.batch + i_h * strides.k.head + o_n * strides.k.row + o_d
+    p_v = v + i_b * strides.v.batch + i_h * strides.v.head + o_n * strides.v.row + o_d
     b_k = _magnitudes(tl.load(p_k, mask=inside, other=0.0))
     b_v = _norms(tl.load(p_v, mask=inside, other=0.0))
     tl.store(bounds + i_bh * n_n + i_n, tl.max(tl.max(b_k, 1), 0))
@@ -123,19 +118,8 @@ def attention_backward_hopper_prepare(
     dq,
     places,
     sequences,
-    stride_kb,
-    stride_ks,
-    stride_kh,
-    stride_vb,
-    stride_vs,
-    stride_vh,
-    stride_ob,
-    stride_os,
-    stride_oh,
-    stride_od,
-    stride_gb,
-    stride_gs,
-    stride_gh,
+    strides,
+    dout_strides,
     batch,
     heads,
     kv_heads,
@@ -171,9 +155,8 @@ def attention_backward_hopper_prepare(
                 places += n_m * PLACE
             i_bound = pid - n_rows
             _write_bounds(
-                k, v, bounds, places, i_bound % n_n, i_bound // n_n, n_n, batch * kv_heads,
-                kv_heads, seqlen_k, stride_kb, stride_ks, stride_kh, stride_vb, stride_vs,
-                stride_vh, HEAD_DIM, BLOCK_N, BLOCK_D,
+                k, v, bounds, places, strides, i_bound % n_n, i_bound // n_n, n_n,
+                batch * kv_heads, kv_heads, seqlen_k, HEAD_DIM, BLOCK_N, BLOCK_D,
             )  # fmt: skip
         return
     i_bh = pid // n_m
@@ -186,8 +169,8 @@ def attention_backward_hopper_prepare(
         in_m = o_own < seqlen_q
     else:
         first, count = place(places, pid % n_m)
-        out += first.to(tl.int64) * stride_os
-        dout += first.to(tl.int64) * stride_gs
+        out += first.to(tl.int64) * strides.out.row
+        dout += first.to(tl.int64) * dout_strides.row
         lse += first
         if dlse is not None:
             dlse += first
@@ -195,8 +178,10 @@ def attention_backward_hopper_prepare(
         in_m = o_own < count
     inside = in_m[:, None] & (o_d[None, :] < HEAD_DIM)
     o_s = o_own.to(tl.int64)[:, None]
-    p_out = out + i_b * stride_ob + i_h * stride_oh + o_s * stride_os + o_d[None, :] * stride_od
-    p_dout = dout + i_b * stride_gb + i_h * stride_gh + o_s * stride_gs + o_d[None, :]
+    p_out = out + i_b * strides.out.batch + i_h * strides.out.head
+    p_out = p_out + o_s * strides.out.row + o_d[None, :] * strides.out.column
+    p_dout = dout + i_b * dout_strides.batch + i_h * dout_strides.head
+    p_dout = p_dout + o_s * dout_strides.row + o_d[None, :]
     b_out = tl.load(p_out, mask=inside, other=0.0).to(tl.float32)
     b_dout = tl.load(p_dout, mask=inside, other=0.0).to(tl.float32)
     b_delta = tl.sum(b_out * b_dout, 1)

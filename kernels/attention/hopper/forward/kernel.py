@@ -31,7 +31,7 @@ from kernels.attention.hopper.products import (
     wait_for_values,
 )
 from kernels.attention.hopper.weight_pairs import pack
-from kernels.device.hopper_rings import ROWS, meet, new_ring
+from kernels.device.hopper_rings import ROWS, meet, new_ring, specialise
 
 
 @gluon.jit
@@ -142,7 +142,7 @@ def _send(out, staging, row, i_h, own, problem):
 
 
 @gluon.jit
-def _consume(out, lse, rows, tiles, memory, problem, I_CONSUMER: gl.constexpr, AHEAD: gl.constexpr):
+def _consume(out, lse, rows, tiles, memory, problem, AHEAD: gl.constexpr, I_CONSUMER: gl.constexpr):
     q_ring = memory.q
     k_ring = memory.k
     v_ring = memory.v
@@ -163,10 +163,10 @@ def _consume(out, lse, rows, tiles, memory, problem, I_CONSUMER: gl.constexpr, A
     if IN_TURNS and I_CONSUMER == CONSUMERS - 1:
         _turn("arrive", 0, CONSUMERS)  # consumer 0 has the first turn
     if AHEAD:
-        first_row, i_h, own, exists = problem.tile(0, tiles)
+        first_row, i_h, own, exists = problem.tile(0, tiles)[:4]
     for i_turn in range(problem.turns(tiles)):
         if not AHEAD:
-            first_row, i_h, own, exists = problem.tile(i_turn, tiles)
+            first_row, i_h, own, exists = problem.tile(i_turn, tiles)[:4]
         if exists:
             row = first_row + I_CONSUMER * ROWS
             n_loaded, _ = problem.blocks(own, first_row, problem.BLOCK_M)
@@ -218,7 +218,7 @@ def _consume(out, lse, rows, tiles, memory, problem, I_CONSUMER: gl.constexpr, A
             acc = values(p, v_ring, v_at, acc, problem)
             # Where the next rows are takes divisions: they are done while values are multiplied.
             if AHEAD:
-                next_row, next_h, next_own, next_exists = problem.tile(i_turn + 1, tiles)
+                next_row, next_h, next_own, next_exists = problem.tile(i_turn + 1, tiles)[:4]
             # A row that saw no key: its output is 0 and its log-sum-exp -inf.
             empty = total == 0.0
             _store_lse(lse, rows, maximum, total, empty, row, i_h, own, problem, HELD, S_ROWS)
@@ -239,7 +239,7 @@ def _consume(out, lse, rows, tiles, memory, problem, I_CONSUMER: gl.constexpr, A
             if AHEAD:
                 first_row, i_h, own, exists = next_row, next_h, next_own, next_exists
         elif AHEAD:
-            first_row, i_h, own, exists = problem.tile(i_turn + 1, tiles)
+            first_row, i_h, own, exists = problem.tile(i_turn + 1, tiles)[:4]
     if IN_TURNS and I_CONSUMER == 0:
         _turn("sync", 0, CONSUMERS)  # takes the turn nobody waits for
     tma.store_wait(0)
@@ -295,8 +295,6 @@ def attention_forward_hopper(
     ONE: gl.constexpr,
     ONCE: gl.constexpr,
     AHEAD: gl.constexpr,
-    CONSUMER_REGISTERS: gl.constexpr,
-    PRODUCER_REGISTERS: gl.constexpr,
 ):
     """Row i sees key j when j < seqlen_k, with CAUSAL j <= i + causal_offset, and j >= i +
     left_offset unless that is None.
@@ -329,34 +327,8 @@ def attention_forward_hopper(
     if ONCE:
         ask_first(q, k, tiles, memory, problem)
 
-    # Constexprs survive only in tuples written in place, hence the repetition.
-    if CONSUMERS == 1:
-        gl.warp_specialize(
-            [
-                (_consume, (out, lse, rows, tiles, memory, problem, 0, AHEAD)),
-                (produce, (q, k, v, tiles, memory, problem)),
-            ],
-            [1],
-            [PRODUCER_REGISTERS],
-        )
-    elif CONSUMERS == 2:
-        gl.warp_specialize(
-            [
-                (_consume, (out, lse, rows, tiles, memory, problem, 0, AHEAD)),
-                (_consume, (out, lse, rows, tiles, memory, problem, 1, AHEAD)),
-                (produce, (q, k, v, tiles, memory, problem)),
-            ],
-            [4, 1],
-            [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
-        )
-    else:
-        gl.warp_specialize(
-            [
-                (_consume, (out, lse, rows, tiles, memory, problem, 0, AHEAD)),
-                (_consume, (out, lse, rows, tiles, memory, problem, 1, AHEAD)),
-                (_consume, (out, lse, rows, tiles, memory, problem, 2, AHEAD)),
-                (produce, (q, k, v, tiles, memory, problem)),
-            ],
-            [4, 4, 1],
-            [CONSUMER_REGISTERS, CONSUMER_REGISTERS, PRODUCER_REGISTERS],
-        )
+    # Constexprs survive only in tuples written in place.
+    specialise(
+        _consume, (out, lse, rows, tiles, memory, problem, AHEAD),
+        produce, (q, k, v, tiles, memory, problem), CONSUMERS,
+    )  # fmt: skip

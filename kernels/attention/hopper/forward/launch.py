@@ -13,6 +13,7 @@ from kernels.attention.hopper.descriptors import columns, copyable, described
 from kernels.attention.hopper.packed.tiles import listed
 from kernels.attention.hopper.problem import BEYOND
 from kernels.device import hopper_rings as ring
+from kernels.device.configurations import constants
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
 
@@ -228,14 +229,11 @@ def launch(
             left_offset,
             *cut,
             problem.scale * LOG2_E,
-            CONSUMERS=config.consumers,
-            BLOCK_N=config.block_n,
+            **constants(config, "consumers", "block_n", "stages", "pairs"),
             HEAD_DIM=block_d,
             REST=rest,
             SPLIT=split,
-            STAGES=config.stages,
             CAUSAL=causal,
-            PAIRS=config.pairs,
             IN_TURNS=config.in_turns and config.consumers > 1,
             OUT_IN_Q=block_d > 128,
             Q_STAGES=1 if once else config.q_stages,
@@ -246,6 +244,5 @@ def launch(
             ONCE=once,
             # A list of tiles has no room for a round behind its last.
             AHEAD=config.ahead and not once and packed is None,
-            **ring.registers(config.consumers),
             num_warps=4,
         )

@@ -23,53 +23,15 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from kernels.attention.common.numerics.constants import TO_BASE_E
 from kernels.attention.common.numerics.fp8_scales import OFFSET as OFFSETS
-from kernels.attention.hopper.copies import Memory
+from kernels.attention.hopper.copies import Memory, produce
 from kernels.attention.hopper.products import scores
 from kernels.attention.hopper.tile_order import anew
-from kernels.device.hopper_rings import ROWS, new_ring
+from kernels.device.hopper_rings import ROWS, new_ring, pass_over, specialise
 
 from .problem import Fp8Problem
 
 # Weights are rounded 2^8 times as large.
 OFFSET = gl.constexpr(float(OFFSETS[torch.float8_e4m3fn]))
-
-
-@gluon.jit
-def _produce(q, k, v, tiles, memory, problem):
-    q_ring = memory.q
-    k_ring = memory.k
-    v_ring = memory.v
-    Q_BYTES: gl.constexpr = ROWS * problem.HEAD_DIM
-    KV_BYTES: gl.constexpr = problem.BLOCK_N * problem.HEAD_DIM
-    q_at = q_ring.first_to_fill()
-    k_at = k_ring.first_to_fill()
-    v_at = v_ring.first_to_fill()
-    for i_turn in range(problem.turns(tiles)):
-        i_m, i_h, own, exists, i_b = problem.tile(i_turn, tiles)
-        if exists:
-            i_kv = i_h // problem.heads_per_kv
-            row = i_m * problem.BLOCK_M
-            n_blocks, _ = problem.blocks(own, row, problem.BLOCK_M)
-            # From the last block to the first: the masked ones come first.
-            for i in range(n_blocks + 1):
-                if i < n_blocks:
-                    ready = k_ring.acquire(k_at, KV_BYTES)
-                    at = own.k_box(i_kv, (n_blocks - 1 - i) * problem.BLOCK_N)
-                    tma.async_copy_global_to_shared(k, at, ready, k_ring.memory.index(k_at.stage))
-                    k_at = k_at.next()
-                if i == 0:
-                    for j in gl.static_range(problem.CONSUMERS):
-                        ready = q_ring.acquire(q_at, Q_BYTES)
-                        at = own.q_box(i_h, row + j * ROWS)
-                        to = q_ring.memory.index(q_at.stage)
-                        tma.async_copy_global_to_shared(q, at, ready, to)
-                        q_at = q_at.next()
-                else:
-                    ready = v_ring.acquire(v_at, KV_BYTES)
-                    # Of packed values as many coordinates as of plain ones, unlike ``at``.
-                    box = problem.v_box(own, i_b, i_kv, (n_blocks - i) * problem.BLOCK_N)
-                    tma.async_copy_global_to_shared(v, box, ready, v_ring.memory.index(v_at.stage))
-                    v_at = v_at.next()
 
 
 @gluon.jit
@@ -204,22 +166,16 @@ def _consume(
     v_at = v_ring.first_to_use()
     for i_turn in range(problem.turns(tiles)):
         problem = problem.sizes_anew()
-        i_m, i_h, own, exists, i_b = problem.tile(i_turn, tiles)
+        first_row, i_h, own, exists, i_b = problem.tile(i_turn, tiles)
         if exists:
             scale_log2 = gl.load(factors + problem.factors_at(i_h, i_b))
-            row = i_m * problem.BLOCK_M + I_CONSUMER * ROWS
-            n_loaded, n_whole = problem.blocks(own, i_m * problem.BLOCK_M, problem.BLOCK_M)
+            row = first_row + I_CONSUMER * ROWS
+            n_loaded, n_whole = problem.blocks(own, first_row, problem.BLOCK_M)
             n_blocks = n_loaded
             if problem.SKIP:
                 n_blocks, n_whole = problem.blocks(own, row, ROWS)
                 # Blocks that only the rows of later consumers see.
-                for _ in range(n_loaded - n_blocks):
-                    k_ring.wait(k_at)
-                    k_ring.release(k_at.stage)
-                    k_at = k_at.next()
-                    v_ring.wait(v_at)
-                    v_ring.release(v_at.stage)
-                    v_at = v_at.next()
+                k_at, v_at = pass_over(k_ring, v_ring, k_at, v_at, n_loaded - n_blocks)
 
             q_ring.wait(q_at)
             q = q_ring.memory.index(q_at.stage).reshape([ROWS, problem.HEAD_DIM])
@@ -247,8 +203,8 @@ def _consume(
             if problem.PACKED:
                 # From the list again: kept beside a tile's products they would spill.
                 problem = problem.sizes_anew()
-                i_m, i_h, own, exists, i_b = problem.tile(anew(i_turn), tiles)
-                row = i_m * problem.BLOCK_M + I_CONSUMER * ROWS
+                first_row, i_h, own, exists, i_b = problem.tile(anew(i_turn), tiles)
+                row = first_row + I_CONSUMER * ROWS
             # A row that saw no key: its output is 0 and its log-sum-exp -inf.
             inverse = 1.0 / gl.where(total == 0.0, 1.0, total)
             inverse *= gl.load(factors + problem.heads + problem.factors_at(i_h, i_b))
@@ -305,8 +261,6 @@ def attention_forward_fp8_hopper(
     SKIP: gl.constexpr,
     PARTS: gl.constexpr,
     ROOM: gl.constexpr,
-    CONSUMER_REGISTERS: gl.constexpr,
-    PRODUCER_REGISTERS: gl.constexpr,
 ):
     """Row i sees key j when j < seqlen_k and, with CAUSAL, j <= i + causal_offset.
 
@@ -328,26 +282,8 @@ def attention_forward_fp8_hopper(
     staging = gl.allocate_shared_memory(out.dtype, shape, out.layout)
     memory = Memory(q_ring, k_ring, v_ring, staging)
     fence_async_shared()
-
-    # Constexprs survive only in tuples written in place, hence the repetition.
-    if CONSUMERS == 2:
-        gl.warp_specialize(
-            [
-                (_consume, (out, lse, factors, tiles, memory, problem, PARTS, 0)),
-                (_consume, (out, lse, factors, tiles, memory, problem, PARTS, 1)),
-                (_produce, (q, k, v, tiles, memory, problem)),
-            ],
-            [4, 1],
-            [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
-        )
-    else:
-        gl.warp_specialize(
-            [
-                (_consume, (out, lse, factors, tiles, memory, problem, PARTS, 0)),
-                (_consume, (out, lse, factors, tiles, memory, problem, PARTS, 1)),
-                (_consume, (out, lse, factors, tiles, memory, problem, PARTS, 2)),
-                (_produce, (q, k, v, tiles, memory, problem)),
-            ],
-            [4, 4, 1],
-            [CONSUMER_REGISTERS, CONSUMER_REGISTERS, PRODUCER_REGISTERS],
-        )
+    # Constexprs survive only in tuples written in place.
+    specialise(
+        _consume, (out, lse, factors, tiles, memory, problem, PARTS),
+        produce, (q, k, v, tiles, memory, problem), CONSUMERS,
+    )  # fmt: skip

@@ -14,6 +14,7 @@ from kernels.attention.hopper.forward.launch import ROWS
 from kernels.attention.hopper.packed.tiles import listed
 from kernels.attention.hopper.problem import BEYOND
 from kernels.device import hopper_rings as ring
+from kernels.device.configurations import constants
 from kernels.runtime import targets
 from kernels.runtime.addressing import LIMIT
 from kernels.runtime.launch import noted
@@ -155,17 +156,11 @@ def launch(
             seqlen_q,
             k.shape[1],
             problem.mask.offset,
-            CONSUMERS=config.consumers,
-            BLOCK_N=config.block_n,
+            **constants(config, "consumers", "block_n", "stages", "pairs", "q_stages", "skip"),
+            PARTS=config.parts,
             HEAD_DIM=block_d,
-            STAGES=config.stages,
             CAUSAL=problem.mask.causal,
             BY_SEQUENCE=scales.by_sequence,
-            PAIRS=config.pairs,
-            Q_STAGES=config.q_stages,
-            SKIP=config.skip,
-            PARTS=config.parts,
             ROOM=room,
-            **ring.registers(config.consumers),
             num_warps=4,
         )

@@ -6,6 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
+from kernels.attention.common.addressing import Strides
 from kernels.attention.common.numerics.constants import LOG2_E
 from kernels.attention.common.numerics.fp8_scales import Scales, no_zero, scale_of
 from kernels.attention.common.packed.sequences import Begins, begins, bounds
@@ -45,16 +46,10 @@ def _in_room(cu, batch, i_n, ROOM: tl.constexpr, BLOCK_N: tl.constexpr):
 def attention_forward_fp8_hopper_prepare(
     v,
     to,
-    q_scale,
-    k_scale,
-    v_scale,
+    scales,
     factors,
-    q_scale_strides,
-    k_scale_strides,
-    v_scale_strides,
-    stride_vb,
-    stride_vs,
-    stride_vh,
+    scale_strides,
+    strides,
     kv_heads,
     heads_per_kv,
     seqlen_k,
@@ -95,15 +90,15 @@ def attention_forward_fp8_hopper_prepare(
             factors += i_b * (2 * kv_heads * heads_per_kv)
         b_scale = scale_log
         b_out = 1.0
-        if k_scale is not None:
-            b_scale *= scale_of(k_scale, i_b, i_h, k_scale_strides)
-        if v_scale is not None:
-            b_out *= scale_of(v_scale, i_b, i_h, v_scale_strides)
+        if scales.k is not None:
+            b_scale *= scale_of(scales.k, i_b, i_h, scale_strides.k)
+        if scales.v is not None:
+            b_out *= scale_of(scales.v, i_b, i_h, scale_strides.v)
         for i_q in range(i_h * heads_per_kv, (i_h + 1) * heads_per_kv):
             b_factor = b_scale
-            if q_scale is not None:
-                b_factor *= scale_of(q_scale, i_b, i_q, q_scale_strides)
-            if q_scale is not None or k_scale is not None:
+            if scales.q is not None:
+                b_factor *= scale_of(scales.q, i_b, i_q, scale_strides.q)
+            if scales.q is not None or scales.k is not None:
                 b_factor = no_zero(b_factor)
                 # Below 0 the kernel of the products would take the least score for the largest, and
                 # to turn signs there spills: no number, instead of a wrong one.
@@ -112,13 +107,13 @@ def attention_forward_fp8_hopper_prepare(
             tl.store(factors + kv_heads * heads_per_kv + i_q, b_out)
 
     if cu is None:
-        v += i_b.to(tl.int64) * stride_vb + i_h.to(tl.int64) * stride_vh
-        v += (i_n * BLOCK_N).to(tl.int64) * stride_vs
+        v += i_b.to(tl.int64) * strides.batch + i_h.to(tl.int64) * strides.head
+        v += (i_n * BLOCK_N).to(tl.int64) * strides.row
         to += (i_b * kv_heads + i_h).to(tl.int64) * (4 * WORDS) * words_to + i_n * (BLOCK_N // 4)
     else:
         if not exists:
             return
-        v += i_h.to(tl.int64) * stride_vh + (o_row + i_first).to(tl.int64) * stride_vs
+        v += i_h.to(tl.int64) * strides.head + (o_row + i_first).to(tl.int64) * strides.row
         to += i_h.to(tl.int64) * (4 * WORDS) * words_to + i_n * (BLOCK_N // 4)
     o_w = tl.arange(0, BLOCK_W)
     o_n = tl.arange(0, BLOCK_N // 4)
@@ -127,14 +122,14 @@ def attention_forward_fp8_hopper_prepare(
     o_key = o_n // 4 * 16 + o_n % 4 * 2
     if cu is None:
         n_left = seqlen_k - i_n * BLOCK_N
-    p_v = v + o_key[:, None] * stride_vs + o_w[None, :]
+    p_v = v + o_key[:, None] * strides.row + o_w[None, :]
     # [BLOCK_N / 4, BLOCK_W]
     b_0 = tl.load(p_v, mask=(o_key < n_left)[:, None] & in_w[None, :], other=0)
-    p_v += stride_vs
+    p_v += strides.row
     b_1 = tl.load(p_v, mask=(o_key + 1 < n_left)[:, None] & in_w[None, :], other=0)
-    p_v += 7 * stride_vs
+    p_v += 7 * strides.row
     b_8 = tl.load(p_v, mask=(o_key + 8 < n_left)[:, None] & in_w[None, :], other=0)
-    p_v += stride_vs
+    p_v += strides.row
     b_9 = tl.load(p_v, mask=(o_key + 9 < n_left)[:, None] & in_w[None, :], other=0)
     # The first bytes of the four are the first word, and so on.
     b_0, b_1, b_2, b_3 = tl.inline_asm_elementwise(
@@ -218,10 +213,10 @@ def prepare(
         noted(attention_forward_fp8_hopper_prepare, grid)(
             source,
             to,
-            *given,
+            given,
             found,
-            *given.strides(),
-            *by_word.stride()[:3],
+            given.strides(),
+            Strides(*by_word.stride()),
             kv_heads,
             heads // kv_heads,
             seqlen_k,

@@ -42,6 +42,7 @@ class Fp8Problem:
     SKIP: gl.constexpr
     ROOM: gl.constexpr
     PACKED: gl.constexpr = computed("ROOM > 0")
+    ONCE: gl.constexpr = computed("False")
 
     @gluon.jit
     def sizes_anew(self):
@@ -62,11 +63,12 @@ class Fp8Problem:
 
     @gluon.jit
     def tile(self, i_turn, tiles):
-        """Block of rows, head and sequence of this program's turn, whether it exists, and the
+        """First row, head and sequence of this program's turn, whether it exists, and the
         sequence's number."""
         if self.PACKED:
             last = self.causal_offset
-            return listed_tile(i_turn, tiles, last, last, self.PAIRS)
+            i_m, i_h, own, exists, i_b = listed_tile(i_turn, tiles, last, last, self.PAIRS)
+            return i_m * self.BLOCK_M, i_h, own, exists, i_b
         else:
             return self.walked(i_turn)
 
@@ -90,7 +92,7 @@ class Fp8Problem:
         i_b = i_bh // self.heads
         last = self.causal_offset
         own = Sequence(i_b, i_b, self.seqlen_q, self.seqlen_k, last, last, False)
-        return i_m, i_h, own, exists, i_b
+        return i_m * self.BLOCK_M, i_h, own, exists, i_b
 
     @gluon.jit
     def factors_at(self, i_h, i_b):
@@ -123,3 +125,8 @@ class Fp8Problem:
         return seen_blocks(
             row, own.seqlen_q, own.seqlen_k, own.causal_offset, N_ROWS, self.BLOCK_N, self.CAUSAL
         )
+
+    @gluon.jit
+    def left_blocks(self, own, row, n_blocks, N_ROWS: gl.constexpr):
+        """As ``Problem`` has it: no window cuts a block."""
+        return 0, 0

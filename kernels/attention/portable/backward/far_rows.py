@@ -18,7 +18,7 @@ import triton.language as tl
 from kernels.attention.common.scores import FAR_FROM, LARGEST
 from kernels.runtime.launch import noted
 
-BLOCK = 1024
+BLOCK = tl.constexpr(1024)
 
 
 class FarRows(NamedTuple):
@@ -31,7 +31,7 @@ class FarRows(NamedTuple):
 
 
 @triton.jit
-def attention_far_rows(lse, others, ends, rows, BLOCK: tl.constexpr):
+def attention_far_rows(lse, others, ends, rows):
     """Of one head: which of its rows are far, and the log-sum-exps of the others."""
     i_bh = tl.program_id(0)
     o_bh = i_bh.to(tl.int64) * rows
@@ -57,5 +57,5 @@ def find(lse: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     batch, heads, rows = lse.shape
     others = torch.empty_like(lse)
     ends = torch.empty((batch * heads, 2), dtype=torch.int32, device=lse.device)
-    noted(attention_far_rows, (batch * heads,))(lse, others, ends, rows, BLOCK=BLOCK)
+    noted(attention_far_rows, (batch * heads,))(lse, others, ends, rows)
     return others, ends

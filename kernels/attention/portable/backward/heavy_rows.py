@@ -37,7 +37,7 @@ from kernels.runtime.launch import noted
 from .tiles import load_rows, weighted_differences, weights
 
 # Blocks of rows a program looks at together: to find that there is no mark takes a launch's time.
-SOME = 16
+SOME = tl.constexpr(16)
 # Warps that a multiprocessor has registers for. More programs would begin when others have ended.
 WARPS = 8
 
@@ -83,12 +83,8 @@ def add_keys(
     for i in range(o_first, o_end, BLOCK_N):
         i_n = place(scores, i)
         # [BLOCK_N, BLOCK_D]
-        b_k = load_rows(
-            k, i_b, i_n, i_kv, seqlen_k, strides.k, HEAD_DIM, BLOCK_N, BLOCK_D, False,
-        )  # fmt: skip
-        b_v = load_rows(
-            v, i_b, i_n, i_kv, seqlen_k, strides.v, HEAD_DIM_V, BLOCK_N, BLOCK_DV, False,
-        )  # fmt: skip
+        b_k = load_rows(k, i_b, i_n, i_kv, seqlen_k, strides.k, HEAD_DIM, BLOCK_N, BLOCK_D)
+        b_v = load_rows(v, i_b, i_n, i_kv, seqlen_k, strides.v, HEAD_DIM_V, BLOCK_N, BLOCK_DV)
         # [BLOCK_M, BLOCK_N]
         b_s = head_product(b_q, b_k, WIDE=True)
         b_s, _ = modified(b_s, scores, o_row, o_m[:, None], i_n, o_n[None, :], False)
@@ -140,7 +136,6 @@ def attention_backward_marked(
     BLOCK_D: tl.constexpr,
     BLOCK_DV: tl.constexpr,
     CAUSAL: tl.constexpr,
-    SOME: tl.constexpr,
 ):
     """What takes dlse's place: the negative of delta (``attention_backward_rows``) in rows that
     ``lse`` marks, in others dlse, or 0. A head has ``n_blocks`` of rows, all have ``n_all``."""
@@ -191,16 +186,13 @@ def attention_backward_marked(
                 own = of_head(asked, blocks, i_b, i_h, i_row)
                 scores = Scores(asked, blocks, own, own_k - own_q, own_q, own_k, None, i_bh)
                 # [BLOCK_M, BLOCK_D]
-                b_q = load_rows(
-                    at_q, i_b, i_row, i_h, own_q, strides.q, HEAD_DIM, BLOCK_M, BLOCK_D, False,
-                )  # fmt: skip
+                b_q = load_rows(at_q, i_b, i_row, i_h, own_q, strides.q, HEAD_DIM, BLOCK_M, BLOCK_D)
                 b_dout = load_rows(
-                    at_g, i_b, i_row, i_h, own_q, strides.dout, HEAD_DIM_V, BLOCK_M, BLOCK_DV,
-                    False,
-                )  # fmt: skip
+                    at_g, i_b, i_row, i_h, own_q, strides.dout, HEAD_DIM_V, BLOCK_M, BLOCK_DV
+                )
                 b_out = load_rows(
-                    at_o, i_b, i_row, i_h, own_q, strides.out, HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
-                )  # fmt: skip
+                    at_o, i_b, i_row, i_h, own_q, strides.out, HEAD_DIM_V, BLOCK_M, BLOCK_DV
+                )
                 # The start, to which the weighted mean of what dp differs by is added.
                 b_start = tl.sum(b_out.to(tl.float32) * b_dout.to(tl.float32), 1)
                 in_m = i_row + o_m < own_q
@@ -283,7 +275,6 @@ def launch(problem: Problem, given: Given) -> torch.Tensor | None:
             scale=problem.scale,
             blocks=problem.walked(),
             **tiles,
-            SOME=SOME,
             **config.constants(),
         )
     return corrected

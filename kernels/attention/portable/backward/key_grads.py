@@ -156,12 +156,10 @@ def accumulate_kv(
     for i in range(o_first, o_stop, BLOCK_M):
         i_m = place(scores, i) if n_heads is None else i_walked
         # [BLOCK_M, BLOCK_D]
-        b_q = load_rows(
-            q, i_b, i_m, i_h, seqlen_q, strides.q, HEAD_DIM, BLOCK_M, BLOCK_D, TMA,
-        )  # fmt: skip
+        b_q = load_rows(q, i_b, i_m, i_h, seqlen_q, strides.q, HEAD_DIM, BLOCK_M, BLOCK_D, TMA)
         b_dout = load_rows(
-            dout, i_b, i_m, i_h, seqlen_q, strides.dout, HEAD_DIM_V, BLOCK_M, BLOCK_DV, TMA,
-        )  # fmt: skip
+            dout, i_b, i_m, i_h, seqlen_q, strides.dout, HEAD_DIM_V, BLOCK_M, BLOCK_DV, TMA
+        )
         in_m = i_m + o_m < seqlen_q
         b_lse = load_of_rows(lse + (o_head + i_m) + o_m, in_m, LARGEST, WHOLE)
         if not LATE:
@@ -307,12 +305,8 @@ def attention_backward_kv(
         if left_offset is not None:
             left_offset += seqlen_k - seqlen_q
     # [BLOCK_N, BLOCK_D]
-    b_k = load_rows(
-        k, i_b, i_n, i_kv, seqlen_k, strides.k, HEAD_DIM, BLOCK_N, BLOCK_D, False,
-    )  # fmt: skip
-    b_v = load_rows(
-        v, i_b, i_n, i_kv, seqlen_k, strides.v, HEAD_DIM_V, BLOCK_N, BLOCK_DV, False,
-    )  # fmt: skip
+    b_k = load_rows(k, i_b, i_n, i_kv, seqlen_k, strides.k, HEAD_DIM, BLOCK_N, BLOCK_D)
+    b_v = load_rows(v, i_b, i_n, i_kv, seqlen_k, strides.v, HEAD_DIM_V, BLOCK_N, BLOCK_DV)
     b_dk = tl.zeros([BLOCK_N, BLOCK_D], dtype=sum_type(b_k.dtype))
     b_dv = tl.zeros([BLOCK_N, BLOCK_DV], dtype=sum_type(b_k.dtype))
 

@@ -59,10 +59,6 @@ class Pass:
         one = self.problem
         return {"q": one.q, "k": one.k, "v": one.v, "dout": self.given.dout}
 
-    @property
-    def values(self) -> dict[str, Any]:
-        return {name: self.tiles[name] for name in ("HEAD_DIM_V", "BLOCK_DV")}
-
     def walked(
         self, tensor: torch.Tensor, rows: int, block: str
     ) -> torch.Tensor | TensorDescriptor:
@@ -145,7 +141,8 @@ def _delta(one: Pass) -> None:
         seqlen_q=length,
         BLOCK_M=config.delta_rows,
         MARKED=one.plan.marked,
-        **one.values,
+        HEAD_DIM_V=one.tiles["HEAD_DIM_V"],
+        BLOCK_DV=one.tiles["BLOCK_DV"],
     )
 
 

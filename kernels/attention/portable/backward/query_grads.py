@@ -76,12 +76,8 @@ def accumulate_q(
     for i in range(o_first, o_end, BLOCK_N):
         i_n = place(scores, i)
         # [BLOCK_N, BLOCK_D]
-        b_k = load_rows(
-            k, i_b, i_n, i_kv, seqlen_k, strides.k, HEAD_DIM, BLOCK_N, BLOCK_D, TMA,
-        )  # fmt: skip
-        b_v = load_rows(
-            v, i_b, i_n, i_kv, seqlen_k, strides.v, HEAD_DIM_V, BLOCK_N, BLOCK_DV, TMA,
-        )  # fmt: skip
+        b_k = load_rows(k, i_b, i_n, i_kv, seqlen_k, strides.k, HEAD_DIM, BLOCK_N, BLOCK_D, TMA)
+        b_v = load_rows(v, i_b, i_n, i_kv, seqlen_k, strides.v, HEAD_DIM_V, BLOCK_N, BLOCK_DV, TMA)
         # [BLOCK_M, BLOCK_N]
         b_s = head_product(b_q, b_k, WIDE=True)
         b_s, b_slope = modified(
@@ -217,19 +213,13 @@ def attention_backward_q(
     b_dbias = None if dbias is None else dbias + i_bh.to(tl.int64) * seqlen_q * seqlen_k
     scores = Scores(asked, blocks, own, seqlen_k - seqlen_q, seqlen_q, seqlen_k, b_dbias, i_bh)
     # [BLOCK_M, BLOCK_D]
-    b_q = load_rows(
-        q, i_b, i_m, i_h, seqlen_q, strides.q, HEAD_DIM, BLOCK_M, BLOCK_D, False,
-    )  # fmt: skip
-    b_dout = load_rows(
-        dout, i_b, i_m, i_h, seqlen_q, strides.dout, HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
-    )  # fmt: skip
+    b_q = load_rows(q, i_b, i_m, i_h, seqlen_q, strides.q, HEAD_DIM, BLOCK_M, BLOCK_D)
+    b_dout = load_rows(dout, i_b, i_m, i_h, seqlen_q, strides.dout, HEAD_DIM_V, BLOCK_M, BLOCK_DV)
     o_m = tl.arange(0, BLOCK_M)
     in_m = i_m + o_m < seqlen_q
     b_lse = tl.load(lse + o_bh + o_m, mask=in_m, other=float("inf"))
     if out is not None:
-        b_out = load_rows(
-            out, i_b, i_m, i_h, seqlen_q, strides.out, HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
-        )  # fmt: skip
+        b_out = load_rows(out, i_b, i_m, i_h, seqlen_q, strides.out, HEAD_DIM_V, BLOCK_M, BLOCK_DV)
         b_delta = sum_delta(b_out, b_dout, b_lse, dlse, o_bh, o_m, in_m, MARKED)
         if exponent is None:
             if MARKED:

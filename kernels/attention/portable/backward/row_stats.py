@@ -47,12 +47,8 @@ def attention_backward_delta(
     i_bh = tl.program_id(0) // n_blocks
     i_b = i_bh // heads
     i_h = i_bh % heads
-    b_out = load_rows(
-        out, i_b, i_row, i_h, seqlen_q, out_strides, HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
-    )  # fmt: skip
-    b_dout = load_rows(
-        dout, i_b, i_row, i_h, seqlen_q, dout_strides, HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
-    )  # fmt: skip
+    b_out = load_rows(out, i_b, i_row, i_h, seqlen_q, out_strides, HEAD_DIM_V, BLOCK_M, BLOCK_DV)
+    b_dout = load_rows(dout, i_b, i_row, i_h, seqlen_q, dout_strides, HEAD_DIM_V, BLOCK_M, BLOCK_DV)
     b_delta = tl.sum(b_out.to(tl.float32) * b_dout.to(tl.float32), 1)
     o_m = i_row + tl.arange(0, BLOCK_M)
     o_bh = i_bh.to(tl.int64) * seqlen_q
@@ -153,15 +149,9 @@ def attention_backward_rows(
     own = of_head(asked, blocks, i_b, i_h, i_row)
     scores = Scores(asked, blocks, own, seqlen_k - seqlen_q, seqlen_q, seqlen_k, None, i_bh)
     # [BLOCK_M, BLOCK_D]
-    b_q = load_rows(
-        q, i_b, i_row, i_h, seqlen_q, strides.q, HEAD_DIM, BLOCK_M, BLOCK_D, False,
-    )  # fmt: skip
-    b_dout = load_rows(
-        dout, i_b, i_row, i_h, seqlen_q, strides.dout, HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
-    )  # fmt: skip
-    b_out = load_rows(
-        out, i_b, i_row, i_h, seqlen_q, strides.out, HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
-    )  # fmt: skip
+    b_q = load_rows(q, i_b, i_row, i_h, seqlen_q, strides.q, HEAD_DIM, BLOCK_M, BLOCK_D)
+    b_dout = load_rows(dout, i_b, i_row, i_h, seqlen_q, strides.dout, HEAD_DIM_V, BLOCK_M, BLOCK_DV)
+    b_out = load_rows(out, i_b, i_row, i_h, seqlen_q, strides.out, HEAD_DIM_V, BLOCK_M, BLOCK_DV)
     b_start = tl.sum(b_out.to(tl.float32) * b_dout.to(tl.float32), 1)
     o_m = tl.arange(0, BLOCK_M)
     o_n = tl.arange(0, BLOCK_N)
@@ -196,12 +186,8 @@ def attention_backward_rows(
     for i in range(o_first, o_end, BLOCK_N):
         i_n = place(scores, i)
         # [BLOCK_N, BLOCK_D]
-        b_k = load_rows(
-            k, i_b, i_n, i_kv, seqlen_k, strides.k, HEAD_DIM, BLOCK_N, BLOCK_D, False,
-        )  # fmt: skip
-        b_v = load_rows(
-            v, i_b, i_n, i_kv, seqlen_k, strides.v, HEAD_DIM_V, BLOCK_N, BLOCK_DV, False,
-        )  # fmt: skip
+        b_k = load_rows(k, i_b, i_n, i_kv, seqlen_k, strides.k, HEAD_DIM, BLOCK_N, BLOCK_D)
+        b_v = load_rows(v, i_b, i_n, i_kv, seqlen_k, strides.v, HEAD_DIM_V, BLOCK_N, BLOCK_DV)
         b_s = head_product(b_q, b_k, WIDE=True)
         b_s, _ = modified(
             b_s, scores, i_row, o_m[:, None], i_n, o_n[None, :], b_k.dtype == tl.float32

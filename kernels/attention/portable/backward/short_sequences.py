@@ -18,7 +18,7 @@ from kernels.attention.common.addressing import Layout
 from kernels.attention.common.numerics.constants import TO_BASE_2
 from kernels.attention.common.numerics.products import head_product
 from kernels.attention.common.packed.sequences import bounds
-from kernels.attention.common.packed.tail import AT_ONCE, clear_behind, programs_for
+from kernels.attention.common.packed.tail import clear_behind, programs_for
 from kernels.attention.common.problem import Given, Problem
 from kernels.attention.common.scores import OfHead, Scores, dropped, kept, modified, slope_of
 from kernels.device.products import add_product
@@ -57,17 +57,14 @@ def keys_of_few(
     few = seen <= FEW
     first = 0
     if left_offset is not None:
-        begin, end = keys_seen_by_row(0, seqlen_k, causal_offset, left_offset, CAUSAL)
+        begin, _ = keys_seen_by_row(0, seqlen_k, causal_offset, left_offset, CAUSAL)
         first = begin // 16 * 16
-        most = end - begin
-        begin, end = keys_seen_by_row(
-            seqlen_q // 2, seqlen_k, causal_offset, left_offset, CAUSAL,
-        )  # fmt: skip
-        most = tl.maximum(most, end - begin)
-        begin, end = keys_seen_by_row(
-            seqlen_q - 1, seqlen_k, causal_offset, left_offset, CAUSAL,
-        )  # fmt: skip
-        few = few | (tl.maximum(most, end - begin) <= FEW)
+        most = 0
+        for i in tl.static_range(3):
+            row = i * (seqlen_q // 2) if i < 2 else seqlen_q - 1
+            begin, end = keys_seen_by_row(row, seqlen_k, causal_offset, left_offset, CAUSAL)
+            most = tl.maximum(most, end - begin)
+        few = few | (most <= FEW)
         # Between these rows others of a wide window may see what no tile holds.
         few = few & (end - first <= ROOM)
     return few & (seqlen_q > 0) & (seqlen_k > 0), first
@@ -131,7 +128,6 @@ def attention_backward_few(
     BLOCK_DV: tl.constexpr,
     CAUSAL: tl.constexpr,
     FEW: tl.constexpr,
-    CLEARED: tl.constexpr,
 ):
     """dq, dk and dv, contiguous, of sequences whose rows see at most FEW keys, where they stand;
     and what ``clear_behind`` does. A program walks all rows of a head of keys of a sequence, and
@@ -140,7 +136,7 @@ def attention_backward_few(
     kv_heads = heads // heads_per_kv
     clear_behind(
         dq, dk, dv, None, cu_q, cu_k, batch, heads, tokens_q, tokens_k, heads * HEAD_DIM,
-        kv_heads * HEAD_DIM, kv_heads * HEAD_DIM_V, CLEARED,
+        kv_heads * HEAD_DIM, kv_heads * HEAD_DIM_V,
     )  # fmt: skip
     o_m = tl.arange(0, BLOCK_M)
     o_n = tl.arange(0, BLOCK_N)
@@ -284,7 +280,6 @@ def launch(problem: Problem, given: Given, gradients: list[torch.Tensor], *, few
             BLOCK_N=block_n,
             **tiles,
             FEW=few,
-            CLEARED=AT_ONCE,
             num_warps=num_warps,
             num_stages=1,
         )

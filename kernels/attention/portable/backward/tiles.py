@@ -20,7 +20,7 @@ def load_rows(
     HEAD_DIM: tl.constexpr,
     BLOCK: tl.constexpr,
     BLOCK_D: tl.constexpr,
-    TMA: tl.constexpr,
+    TMA: tl.constexpr = False,
 ):
     """[BLOCK, BLOCK_D]: rows from ``i_row`` on of one head, zeros beyond ``rows``; with TMA as at
     ``load_tile``."""

@@ -187,7 +187,7 @@ def _add_one(acc, scales, ring, at, more, I_CONSUMER: gl.constexpr, CONSUMERS: g
 
 
 @gluon.jit
-def consume_pairs(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER: gl.constexpr, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+def consume_pairs(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER: gl.constexpr, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
     """BLOCKS blocks of K a step, the scales of each two asked for two ahead, those of a tile's
     first two before the last tile is written."""
     STEP: gl.constexpr = problem.BLOCK_K
@@ -239,7 +239,7 @@ def consume_pairs(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUME
         elif B_SCALE == "outer":
             o_n = column + gl.arange(0, WIDTH, gl.SliceLayout(0, LAYOUT))
             x *= gl.load(b_scale + o_n * stride_bn, mask=o_n < problem.N, other=0.0)[None, :]
-        store(c, c_staging, I_CONSUMER, bias, row, column, x, problem, 0, HAS_BIAS, ACTIVATION)
+        store(c, c_staging, I_CONSUMER, bias, row, column, x, problem, 0, ACTIVATION)
         row = next_row
         column = next_column
     tma.store_wait(0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 import triton
 
-from kernels.device import hopper_rings as ring
+from kernels.device.configurations import constants
 from kernels.matmul.common import combine_splits
 from kernels.matmul.common.fp8_scales import Scale
 from kernels.matmul.common.product import Product
@@ -188,15 +188,10 @@ def launch(product: Product, config: Fp8HopperConfig | Fp8OnceConfig | None = No
             K,
             *a_scale.strides,
             *b_scale.strides,
-            BLOCK_N=config.block_n,
-            BLOCK_K=config.block_k,
-            STAGES=config.stages,
-            GROUP_M=config.group_m,
+            **constants(config, "block_n", "block_k", "stages", "group_m"),
             A_SCALE=_kind(a_scale, once=once, ahead=not blocks),
             B_SCALE=_kind(b_scale, once=once, ahead=not blocks),
-            HAS_BIAS=product.bias is not None,
             ACTIVATION=activation or "none",
-            **ring.registers(CONSUMERS),
             num_warps=4,
         )
 
@@ -230,15 +225,12 @@ def _launch_once(product: Product, config: Fp8OnceConfig) -> None:
         *a_scale.strides,
         *b_scale.strides,
         BLOCK_M=rows_of_tile,
-        BLOCK_N=config.block_n,
-        BLOCKS=config.blocks,
-        STAGES=config.stages,
+        **constants(config, "block_n", "blocks", "stages"),
         SPLITS=parts,
         CHUNK=chunk,
         MORE=by_blocks and blocks > chunk,
         A_SCALE=_kind(a_scale),
         B_SCALE=_kind(b_scale),
-        HAS_BIAS=part.bias is not None,
         ACTIVATION=part.activation or "none",
         num_warps=4 * config.consumers,
     )

@@ -190,7 +190,6 @@ def matmul_hopper_fp8_once(
     MORE: gl.constexpr,
     A_SCALE: gl.constexpr,
     B_SCALE: gl.constexpr,
-    HAS_BIAS: gl.constexpr,
     ACTIVATION: gl.constexpr,
 ):
     """c = activation((a * a_scale) @ (b * b_scale) + bias); a: (M, K), b: (N, K), K at least 1.
@@ -261,5 +260,5 @@ def matmul_hopper_fp8_once(
     shape: gl.constexpr = [BLOCK_M, c.block_shape[-1]]
     FLAT: gl.constexpr = gl.NVMMASharedLayout.get_default_for(shape, c.dtype)
     staging = gl.allocate_shared_memory(c.dtype, shape, FLAT)
-    store(c, staging, bias, to, column, acc, N, HAS_BIAS, ACTIVATION)
+    store(c, staging, bias, to, column, acc, N, ACTIVATION)
     tma.store_wait(0)

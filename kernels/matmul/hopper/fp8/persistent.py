@@ -16,8 +16,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from kernels.device.hopper_rings import ROWS, Cursor, barriers
-from kernels.matmul.hopper.persistent import Problem, Ring, produce
+from kernels.device.hopper_rings import ROWS, Cursor, specialise
+from kernels.matmul.hopper.persistent import Problem, new_ring, produce
 
 from .block_scales import consume_pairs
 from .tile import (
@@ -35,15 +35,15 @@ CONSUMERS = gl.constexpr(2)
 
 
 @gluon.jit
-def _consume(c, a_scale, b_scale, bias, ring, ahead, c_staging, problem, I_CONSUMER: gl.constexpr, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+def _consume(c, a_scale, b_scale, bias, ring, ahead, c_staging, problem, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr, ACTIVATION: gl.constexpr, I_CONSUMER: gl.constexpr):  # fmt: skip  # noqa: E501
     if A_SCALE == "blocks" or B_SCALE == "blocks":
-        consume_pairs(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE, B_SCALE, HAS_BIAS, ACTIVATION)  # fmt: skip  # noqa: E501
+        consume_pairs(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE, B_SCALE, ACTIVATION)  # fmt: skip  # noqa: E501
     else:
-        _consume_blocks(c, a_scale, b_scale, bias, ring, ahead, c_staging, problem, I_CONSUMER, stride_am, stride_bn, A_SCALE, B_SCALE, HAS_BIAS, ACTIVATION)  # fmt: skip  # noqa: E501
+        _consume_blocks(c, a_scale, b_scale, bias, ring, ahead, c_staging, problem, I_CONSUMER, stride_am, stride_bn, A_SCALE, B_SCALE, ACTIVATION)  # fmt: skip  # noqa: E501
 
 
 @gluon.jit
-def _consume_blocks(c, a_scale, b_scale, bias, ring, ahead, c_staging, problem, I_CONSUMER: gl.constexpr, stride_am, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+def _consume_blocks(c, a_scale, b_scale, bias, ring, ahead, c_staging, problem, I_CONSUMER: gl.constexpr, stride_am, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
     """One block of K at a time, in as many parts as a tile has. ``ahead``: where the scales of a
     consumer's rows and columns arrive while it multiplies, if they are asked for ahead."""
     PARTS: gl.constexpr = problem.BLOCK_N // WIDTH
@@ -108,7 +108,7 @@ def _consume_blocks(c, a_scale, b_scale, bias, ring, ahead, c_staging, problem, 
                 # 1, which the compiler does not know: sums that nothing multiplies are stored from
                 # where the loop adds them, and the loop spills for that.
                 x *= gl.where(problem.K > 0, 1.0, 0.0)
-            store(c, c_staging, I_CONSUMER, bias, row, first, x, problem, i, HAS_BIAS, ACTIVATION)
+            store(c, c_staging, I_CONSUMER, bias, row, first, x, problem, i, ACTIVATION)
     tma.store_wait(0)
 
 
@@ -133,20 +133,11 @@ def matmul_hopper_fp8(
     GROUP_M: gl.constexpr,
     A_SCALE: gl.constexpr,
     B_SCALE: gl.constexpr,
-    HAS_BIAS: gl.constexpr,
     ACTIVATION: gl.constexpr,
-    CONSUMER_REGISTERS: gl.constexpr,
-    PRODUCER_REGISTERS: gl.constexpr,
 ):
     """c = activation((a * a_scale) @ (b * b_scale) + bias); a: (M, K), b: (N, K)."""
     problem = Problem(M, N, K, CONSUMERS, BLOCK_N, BLOCK_K, GROUP_M, False, False, 1)
-    ring = Ring(
-        gl.allocate_shared_memory(a.dtype, [STAGES * CONSUMERS] + a.block_shape, a.layout),  # noqa: RUF005
-        gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_shape, b.layout),  # noqa: RUF005
-        barriers(STAGES, 1),
-        barriers(STAGES, CONSUMERS),
-        STAGES,
-    )
+    ring = new_ring(a, b, STAGES, CONSUMERS)
     shape: gl.constexpr = [CONSUMERS * BUFFERS] + c.block_shape  # noqa: RUF005
     c_staging = gl.allocate_shared_memory(c.dtype, shape, c.layout)
     ahead = (
@@ -154,55 +145,12 @@ def matmul_hopper_fp8(
         scales_memory([CONSUMERS, BLOCK_N], B_SCALE),
     )
     fence_async_shared()
-    # Constexprs survive only in tuples written in place, hence the repetition.
-    gl.warp_specialize(
-        [
-            (
-                _consume,
-                (
-                    c,
-                    a_scale,
-                    b_scale,
-                    bias,
-                    ring,
-                    ahead,
-                    c_staging,
-                    problem,
-                    0,
-                    stride_am,
-                    stride_ak,
-                    stride_bk,
-                    stride_bn,
-                    A_SCALE,
-                    B_SCALE,
-                    HAS_BIAS,
-                    ACTIVATION,
-                ),
-            ),
-            (
-                _consume,
-                (
-                    c,
-                    a_scale,
-                    b_scale,
-                    bias,
-                    ring,
-                    ahead,
-                    c_staging,
-                    problem,
-                    1,
-                    stride_am,
-                    stride_ak,
-                    stride_bk,
-                    stride_bn,
-                    A_SCALE,
-                    B_SCALE,
-                    HAS_BIAS,
-                    ACTIVATION,
-                ),
-            ),
-            (produce, (a, b, ring, problem)),
-        ],
-        [4, 1],
-        [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
-    )
+    # Constexprs survive only in tuples written in place.
+    specialise(
+        _consume,
+        (
+            c, a_scale, b_scale, bias, ring, ahead, c_staging, problem,
+            stride_am, stride_ak, stride_bk, stride_bn, A_SCALE, B_SCALE, ACTIVATION,
+        ),
+        produce, (a, b, ring, problem), CONSUMERS,
+    )  # fmt: skip

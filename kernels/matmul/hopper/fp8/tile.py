@@ -3,14 +3,10 @@
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
-from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared,
-    tma,
-    warpgroup_mma,
-)
+from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma
 
 from kernels.device.hopper_rings import ROWS, partition_barrier
-from kernels.matmul.common.activation import apply_on_hopper
+from kernels.matmul.hopper.store import parts_of, store_part
 
 WIDTH = gl.constexpr(128)  # columns multiplied at a time: those that share a scale of blocks
 BUFFERS = gl.constexpr(2)  # through which a consumer writes its rows, in turns
@@ -69,50 +65,19 @@ def multiply(a, b, I_PART: gl.constexpr):
 
 
 @gluon.jit
-def _halves(x, STORE_N: gl.constexpr):
-    """The columns of x as a tuple of parts of STORE_N columns; no value changes its thread."""
-    if x.shape[1] == STORE_N:
-        return (x,)
-    else:
-        left, right = x.reshape([ROWS, 2, x.shape[1] // 2]).permute((0, 2, 1)).split()
-        return _halves(left, STORE_N) + _halves(right, STORE_N)
-
-
-@gluon.jit
-def _store_part(c, staging, bias, row, column, x, problem, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
-    """Finish and write the columns of x, which start at ``column``."""
-    STORE_N: gl.constexpr = staging.shape[1]
-    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, STORE_N, 16])
-    x = gl.convert_layout(x, LAYOUT, assert_trivial=True)
-    if HAS_BIAS:
-        o_n = column + gl.arange(0, STORE_N, gl.SliceLayout(0, LAYOUT))
-        b_bias = gl.load(bias + o_n, mask=o_n < problem.N, other=0.0)
-        x += b_bias.to(gl.float32)[None, :]
-    x = apply_on_hopper(x, ACTIVATION, c.dtype)
-    tma.store_wait(BUFFERS - 1)
-    staging.store(x.to(c.dtype))
-    fence_async_shared()
-    tma.async_copy_shared_to_global(c, [row, column], staging)
-
-
-@gluon.jit
-def store(c, staging, I_CONSUMER: gl.constexpr, bias, row, column, x, problem, I_PART: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+def store(c, staging, I_CONSUMER: gl.constexpr, bias, row, column, x, problem, I_PART: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
     """As ``hopper_kernel.store``, but the copy engine reads one buffer while the next is written:
     beside fp8 products the end of a tile is twice the share."""
     STORE_N: gl.constexpr = c.block_shape[1]
     TIMES: gl.constexpr = WIDTH // STORE_N
     MUCH: gl.constexpr = ACTIVATION == "gelu" or ACTIVATION == "silu"
-    parts = _halves(x, STORE_N)
+    parts = parts_of(x, STORE_N)
     if MUCH:
         for i in range(TIMES):
             to = staging.index(I_CONSUMER * BUFFERS + (I_PART * TIMES + i) % BUFFERS)
-            _store_part(
-                c, to, bias, row, column + i * STORE_N, parts[0], problem, HAS_BIAS, ACTIVATION
-            )
+            store_part(c, to, bias, (row,), column + i * STORE_N, parts[0], problem.N, ACTIVATION, PENDING=BUFFERS - 1)  # fmt: skip  # noqa: E501
             parts = parts[1:] + parts[-1:]
     else:
         for i in gl.static_range(TIMES):
             to = staging.index(I_CONSUMER * BUFFERS + (I_PART * TIMES + i) % BUFFERS)
-            _store_part(
-                c, to, bias, row, column + i * STORE_N, parts[i], problem, HAS_BIAS, ACTIVATION
-            )
+            store_part(c, to, bias, (row,), column + i * STORE_N, parts[i], problem.N, ACTIVATION, PENDING=BUFFERS - 1)  # fmt: skip  # noqa: E501

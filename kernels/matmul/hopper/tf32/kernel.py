@@ -17,8 +17,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.language.extra.cuda import gdc_wait
 
-from kernels.device.hopper_rings import ROWS, Cursor, barriers
-from kernels.matmul.hopper.persistent import Problem, Ring, produce
+from kernels.device.hopper_rings import ROWS, Cursor, specialise
+from kernels.matmul.hopper.persistent import Problem, new_ring, produce
 from kernels.matmul.hopper.store import store
 
 
@@ -44,7 +44,7 @@ def _multiply(ring, at, a, acc):
 
 
 @gluon.jit
-def _consume(c, bias, ring, c_staging, problem, I_CONSUMER: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+def _consume(c, bias, ring, c_staging, problem, ACTIVATION: gl.constexpr, I_CONSUMER: gl.constexpr):  # fmt: skip  # noqa: E501
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, problem.BLOCK_N, 8])
     at = Cursor(gl.to_tensor(0), gl.to_tensor(0), ring.STAGES)
     for i_tile in range(gl.program_id(0), problem.tiles(), gl.num_programs(0)):
@@ -66,7 +66,7 @@ def _consume(c, bias, ring, c_staging, problem, I_CONSUMER: gl.constexpr, HAS_BI
         at = at.next()
         row += I_CONSUMER * ROWS
         staging = c_staging.index(I_CONSUMER)
-        store(c, staging, bias, (row,), column, acc, problem.N, HAS_BIAS, ACTIVATION)
+        store(c, staging, bias, (row,), column, acc, problem.N, ACTIVATION)
     tma.store_wait(0)
 
 
@@ -85,41 +85,17 @@ def matmul_hopper_tf32(
     STAGES: gl.constexpr,
     GROUP_M: gl.constexpr,
     A_MAJOR_M: gl.constexpr,
-    HAS_BIAS: gl.constexpr,
     ACTIVATION: gl.constexpr,
-    CONSUMER_REGISTERS: gl.constexpr,
-    PRODUCER_REGISTERS: gl.constexpr,
 ):
     """c = activation(a @ b + bias); a: (M, K) or, A_MAJOR_M, (K, M); b: (N, K) in tf32."""
     gdc_wait()
     problem = Problem(M, N, K, CONSUMERS, BLOCK_N, BLOCK_K, GROUP_M, A_MAJOR_M, False, 1)
-    ring = Ring(
-        gl.allocate_shared_memory(a.dtype, [STAGES * CONSUMERS] + a.block_shape, a.layout),  # noqa: RUF005
-        gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_shape, b.layout),  # noqa: RUF005
-        barriers(STAGES, 1),
-        barriers(STAGES, CONSUMERS),
-        STAGES,
-    )
+    ring = new_ring(a, b, STAGES, CONSUMERS)
     shape: gl.constexpr = [CONSUMERS] + c.block_shape  # noqa: RUF005
     c_staging = gl.allocate_shared_memory(c.dtype, shape, c.layout)
     fence_async_shared()
-    # Constexprs survive only in tuples written in place, hence the repetition.
-    if CONSUMERS == 1:
-        gl.warp_specialize(
-            [
-                (_consume, (c, bias, ring, c_staging, problem, 0, HAS_BIAS, ACTIVATION)),
-                (produce, (a, b, ring, problem)),
-            ],
-            [1],
-            [PRODUCER_REGISTERS],
-        )
-    else:
-        gl.warp_specialize(
-            [
-                (_consume, (c, bias, ring, c_staging, problem, 0, HAS_BIAS, ACTIVATION)),
-                (_consume, (c, bias, ring, c_staging, problem, 1, HAS_BIAS, ACTIVATION)),
-                (produce, (a, b, ring, problem)),
-            ],
-            [4, 1],
-            [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
-        )
+    # Constexprs survive only in tuples written in place.
+    specialise(
+        _consume, (c, bias, ring, c_staging, problem, ACTIVATION),
+        produce, (a, b, ring, problem), CONSUMERS,
+    )  # fmt: skip

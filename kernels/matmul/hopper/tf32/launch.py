@@ -62,7 +62,6 @@ def launch(product: Product, config: HopperConfig | None = None) -> None:
             N,
             K,
             A_MAJOR_M=not copyable(a),
-            HAS_BIAS=product.bias is not None,
             ACTIVATION=product.activation or "none",
             **config.constants(),
             launch_pdl=True,  # it starts while the copy of b ends

@@ -17,8 +17,9 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from kernels.device.aggregates import aggregate
-from kernels.device.hopper_rings import Cursor, barriers
-from kernels.matmul.hopper.persistent import Ring
+from kernels.device.hopper_rings import Cursor, specialise
+from kernels.matmul.common.epilogue import tile_of_program
+from kernels.matmul.hopper.persistent import new_ring
 from kernels.matmul.hopper.store import store
 
 CONSUMERS = gl.constexpr(2)
@@ -52,16 +53,12 @@ class Problem:
     def tile(self, i_tile):
         """Where a tile's steps along K begin, its class, its first row in that and its first
         column, in the order of ``hopper_kernel.Problem``."""
-        n_tiles_m = self.rows_of_tiles()
-        per_group = self.GROUP_M * gl.cdiv(self.N, self.BLOCK_N)
-        first_m = i_tile // per_group * self.GROUP_M
-        rows = min(n_tiles_m - first_m, self.GROUP_M)
-        within = i_tile % per_group
-        i_m = first_m + within % rows
+        n_tiles_n = gl.cdiv(self.N, self.BLOCK_N)
+        i_m, i_n = tile_of_program(i_tile, self.rows_of_tiles(), n_tiles_n, self.GROUP_M)
         i_class = i_m % self.CLASSES
         first = -((self.a_phase + i_class * self.a_pitch) % self.BLOCK_K)
         row = i_m // self.CLASSES * (CONSUMERS * self.ROWS)
-        return first, i_class, row, within // rows * self.BLOCK_N
+        return first, i_class, row, i_n * self.BLOCK_N
 
 
 @gluon.jit
@@ -88,7 +85,7 @@ def _produce(a, b, ring, problem):
 
 
 @gluon.jit
-def _consume(c, bias, ring, c_staging, problem, I_CONSUMER: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+def _consume(c, bias, ring, c_staging, problem, ACTIVATION: gl.constexpr, I_CONSUMER: gl.constexpr):  # fmt: skip  # noqa: E501
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, problem.BLOCK_N, 16])
     at = Cursor(gl.to_tensor(0), gl.to_tensor(0), ring.STAGES)
     for i_tile in range(gl.program_id(0), problem.tiles(), gl.num_programs(0)):
@@ -110,7 +107,7 @@ def _consume(c, bias, ring, c_staging, problem, I_CONSUMER: gl.constexpr, HAS_BI
         mbarrier.arrive(ring.empty.index(at.previous_stage()))
         rows = (row + I_CONSUMER * problem.ROWS, i_class)
         staging = c_staging.index(I_CONSUMER)
-        store(c, staging, bias, rows, column, acc, problem.N, HAS_BIAS, ACTIVATION)
+        store(c, staging, bias, rows, column, acc, problem.N, ACTIVATION)
     tma.store_wait(0)
 
 
@@ -129,10 +126,7 @@ def matmul_hopper_lines(
     CLASSES: gl.constexpr,
     GROUP_M: gl.constexpr,
     B_MAJOR_N: gl.constexpr,
-    HAS_BIAS: gl.constexpr,
     ACTIVATION: gl.constexpr,
-    CONSUMER_REGISTERS: gl.constexpr,
-    PRODUCER_REGISTERS: gl.constexpr,
 ):
     """c = activation(a @ b + bias); a and c: (M / CLASSES, CLASSES, K or N), b: (N, K) or (K, N).
 
@@ -143,23 +137,13 @@ def matmul_hopper_lines(
     problem = Problem(
         M, N, K, a_phase, a_pitch, CLASSES, ROWS, BLOCK_N, BLOCK_K, GROUP_M, B_MAJOR_N
     )
-    ring = Ring(
-        gl.allocate_shared_memory(a.dtype, [STAGES * CONSUMERS] + a.block_shape, a.layout),  # noqa: RUF005
-        gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_shape, b.layout),  # noqa: RUF005
-        barriers(STAGES, 1),
-        barriers(STAGES, CONSUMERS),
-        STAGES,
-    )
+    ring = new_ring(a, b, STAGES, CONSUMERS)
     shape: gl.constexpr = [ROWS, c.block_shape[2]]
     FLAT: gl.constexpr = gl.NVMMASharedLayout.get_default_for(shape, c.dtype)
     c_staging = gl.allocate_shared_memory(c.dtype, [CONSUMERS] + shape, FLAT)  # noqa: RUF005
     fence_async_shared()
-    gl.warp_specialize(
-        [
-            (_consume, (c, bias, ring, c_staging, problem, 0, HAS_BIAS, ACTIVATION)),
-            (_consume, (c, bias, ring, c_staging, problem, 1, HAS_BIAS, ACTIVATION)),
-            (_produce, (a, b, ring, problem)),
-        ],
-        [4, 1],
-        [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
-    )
+    # Constexprs survive only in tuples written in place.
+    specialise(
+        _consume, (c, bias, ring, c_staging, problem, ACTIVATION),
+        _produce, (a, b, ring, problem), CONSUMERS,
+    )  # fmt: skip

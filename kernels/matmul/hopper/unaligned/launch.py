@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch
 import triton
 
-from kernels.device import hopper_rings as ring
 from kernels.matmul.common.product import Product
 from kernels.matmul.hopper.boxes import (
     along_either,
@@ -94,8 +93,6 @@ def launch(product: Product, config: LinesConfig) -> None:
         CLASSES=classes,
         GROUP_M=config.group_m,
         B_MAJOR_N=copyable(b),
-        HAS_BIAS=product.bias is not None,
         ACTIVATION=product.activation or "none",
-        **ring.registers(2),
         num_warps=4,
     )

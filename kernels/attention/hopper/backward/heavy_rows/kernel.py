@@ -20,7 +20,7 @@ from kernels.attention.common.packed.sequences import bounds
 from kernels.attention.common.program_order import block_of
 from kernels.attention.hopper.backward.block import scores
 from kernels.attention.hopper.backward.wide.query_grads import hide
-from kernels.device.hopper_rings import ROWS, meet, new_ring
+from kernels.device.hopper_rings import ROWS, meet, new_ring, pass_over, specialise
 
 from .plan import BLOCK_M, MOST, SOME, Memory, Plan
 
@@ -216,13 +216,8 @@ def _consume(
                 if which != 0:
                     tile = plan.tile(i_round * SOME + i_own, which, cu_q, cu_k)
                     if which == 2 - I_CONSUMER:  # marks of the other alone
-                        for _ in range(tile.first, tile.end):
-                            k_ring.wait(k_at)
-                            k_ring.release(k_at.stage)
-                            k_at = k_at.next()
-                            v_ring.wait(v_at)
-                            v_ring.release(v_at.stage)
-                            v_at = v_at.next()
+                        n = tile.end - tile.first
+                        k_at, v_at = pass_over(k_ring, v_ring, k_at, v_at, n)
                     else:
                         k_at, v_at = _correct(
                             out, lse, dlse, corrected, q_ring, dout_ring, q_at, k_ring, v_ring,
@@ -268,8 +263,6 @@ def attention_backward_hopper_marked(
     V_STAGES: gl.constexpr,
     CAUSAL: gl.constexpr,
     IN_TURNS: gl.constexpr,
-    CONSUMER_REGISTERS: gl.constexpr,
-    PRODUCER_REGISTERS: gl.constexpr,
 ):
     """As ``attention_backward_marked``; row i sees key j when j < seqlen_k, with CAUSAL j <= i +
     causal_offset, and j >= i + left_offset unless that is None, which wants CAUSAL.
@@ -295,24 +288,12 @@ def attention_backward_hopper_marked(
     )
     fence_async_shared()
     if anywhere != 0:
-        gl.warp_specialize(
-            [
-                (
-                    _consume,
-                    (
-                        out, lse, dlse, corrected, cu_q, cu_k, memory, plan,
-                        stride_ob, stride_os, stride_oh, stride_od, columns, scale_log2, 0,
-                    ),
-                ),
-                (
-                    _consume,
-                    (
-                        out, lse, dlse, corrected, cu_q, cu_k, memory, plan,
-                        stride_ob, stride_os, stride_oh, stride_od, columns, scale_log2, 1,
-                    ),
-                ),
-                (_produce, (q, k, v, dout, cu_q, cu_k, memory, plan)),
-            ],
-            [4, 1],
-            [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
+        # A producer that walks two kinds of rows has more to remember than others have.
+        specialise(
+            _consume,
+            (
+                out, lse, dlse, corrected, cu_q, cu_k, memory, plan,
+                stride_ob, stride_os, stride_oh, stride_od, columns, scale_log2,
+            ),
+            _produce, (q, k, v, dout, cu_q, cu_k, memory, plan), 2, (232, 40),
         )  # fmt: skip

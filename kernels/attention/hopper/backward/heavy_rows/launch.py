@@ -16,8 +16,6 @@ from kernels.runtime.launch import noted
 from .kernel import attention_backward_hopper_marked
 from .plan import BLOCK_M, MOST, SOME
 
-# A producer that walks two kinds of rows has more to remember than others have.
-CONSUMER_REGISTERS, PRODUCER_REGISTERS = 232, 40
 # Columns in shared memory: keys a step, and stages of Q and dO, K, and V.
 CUTS = {64: (128, 2, 3, 3), 128: (128, 1, 2, 2), 256: (64, 1, 2, 1)}
 
@@ -75,7 +73,5 @@ def launch(problem: Problem, given: Given, corrected: torch.Tensor) -> None:
             V_STAGES=v_stages,
             CAUSAL=causal,
             IN_TURNS=columns <= 128,  # wider, both wait for the one stage of V
-            CONSUMER_REGISTERS=CONSUMER_REGISTERS,
-            PRODUCER_REGISTERS=PRODUCER_REGISTERS,
             num_warps=4,
         )

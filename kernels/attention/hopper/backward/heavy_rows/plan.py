@@ -10,7 +10,7 @@ from triton.experimental.gluon import language as gl
 from kernels.attention.common.packed.sequences import bounds
 from kernels.attention.common.program_order import block_of
 from kernels.attention.hopper.problem import Sequence
-from kernels.device.aggregates import aggregate
+from kernels.device.aggregates import aggregate, computed
 from kernels.device.hopper_rings import ROWS, Ring
 
 BLOCK_M = gl.constexpr(128)  # rows of a program, 64 a consumer
@@ -46,30 +46,13 @@ class Tile:
     o_row: gl.tensor
     first: gl.tensor
     end: gl.tensor
-    seqlen_k: gl.tensor
-    causal_offset: gl.tensor
-    left_offset: gl.tensor
+    seqlen_k: gl.tensor = computed("own.seqlen_k")
+    causal_offset: gl.tensor = computed("own.causal_offset")
+    left_offset: gl.tensor = computed("own.left_offset")
     BLOCK_N: gl.constexpr
     HEAD_DIM: gl.constexpr
     CAUSAL: gl.constexpr
     WINDOW: gl.constexpr
-
-    @gluon.constexpr_function
-    def __init__(self, own, i_h, i_kv, row, o_row, first, end, BLOCK_N, HEAD_DIM, CAUSAL, WINDOW):
-        self.own = own
-        self.i_h = i_h
-        self.i_kv = i_kv
-        self.row = row
-        self.o_row = o_row
-        self.first = first
-        self.end = end
-        self.seqlen_k = own.seqlen_k
-        self.causal_offset = own.causal_offset
-        self.left_offset = own.left_offset
-        self.BLOCK_N = gl.constexpr(BLOCK_N)
-        self.HEAD_DIM = gl.constexpr(HEAD_DIM)
-        self.CAUSAL = gl.constexpr(CAUSAL)
-        self.WINDOW = gl.constexpr(WINDOW)
 
 
 @aggregate

@@ -280,7 +280,6 @@ def attention_backward_hopper(
     CAUSAL: gl.constexpr,
     EVEN: gl.constexpr,
     BLOCKS: gl.constexpr,
-    PRODUCER_REGISTERS: gl.constexpr,
 ):
     """Row i sees key j when j < seqlen_k, with CAUSAL j <= i + causal_offset, and j >= i +
     left_offset unless that is None, which wants CAUSAL.
@@ -379,5 +378,5 @@ def attention_backward_hopper(
             (_produce, (q, k, v, dout, rows, memory, work)),
         ],
         [1],
-        [PRODUCER_REGISTERS],
+        [24],
     )

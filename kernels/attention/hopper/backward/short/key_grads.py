@@ -22,7 +22,15 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kernels.attention.hopper.weight_pairs import pack, times, unpack
 from kernels.device.aggregates import aggregate
-from kernels.device.hopper_rings import ROWS, Cursor, Ring, barriers, new_ring, partition_barrier
+from kernels.device.hopper_rings import (
+    ROWS,
+    Cursor,
+    Ring,
+    barriers,
+    new_ring,
+    partition_barrier,
+    specialise,
+)
 
 from .plan import SIZES, Plan, matrix, scores
 
@@ -264,8 +272,6 @@ def attention_backward_hopper_short_kv(
     STAGES: gl.constexpr,
     CAUSAL: gl.constexpr,
     BY_HEAD: gl.constexpr,
-    CONSUMER_REGISTERS: gl.constexpr,
-    PRODUCER_REGISTERS: gl.constexpr,
 ):
     """Row i sees key j when j < seqlen_k, with CAUSAL j <= i + causal_offset, and j >= i +
     left_offset unless that is None, which wants CAUSAL.
@@ -295,12 +301,7 @@ def attention_backward_hopper_short_kv(
         barriers(2, 2),
     )
     fence_async_shared()
-    gl.warp_specialize(
-        [
-            (_consume, (dk, dv, memory, plan, scale, scale_log2, 0)),
-            (_consume, (dk, dv, memory, plan, scale, scale_log2, 1)),
-            (_produce, (q, k, v, dout, rows, memory, plan)),
-        ],
-        [4, 1],
-        [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
-    )
+    specialise(
+        _consume, (dk, dv, memory, plan, scale, scale_log2),
+        _produce, (q, k, v, dout, rows, memory, plan), 2,
+    )  # fmt: skip

@@ -30,15 +30,15 @@ MANY_TURNS = 6
 def launch(problem: Problem, given: Given, found: Found, *, marked: bool, stages: int) -> None:
     """As hopper_backward_launch.launch, which calls it for head dims from 65 to 128."""
     q, k, v, (dout, dlse, out, lse), (dq, dk, dv) = problem.q, problem.k, problem.v, given, found
-    scale, (causal, causal_offset, left_offset) = problem.scale, problem.mask
+    scale, mask = problem.scale, problem.mask
     batch, seqlen_q, heads, head_dim = q.shape
     seqlen_k, kv_heads = k.shape[1], k.shape[2]
     all_rows = batch * heads * triton.cdiv(seqlen_q, ROWS) * ROWS
     rows = torch.empty((2, all_rows), dtype=torch.float32, device=q.device)
-    sizes = (heads, kv_heads, batch, seqlen_q, seqlen_k, causal_offset, left_offset)
+    sizes = (heads, kv_heads, batch, seqlen_q, seqlen_k, *mask[1:])
     scales = (scale, scale * LOG2_E)
-    plain_causal = causal and left_offset is None
-    shape = {"HEAD_DIM": BLOCK_D, "STAGES": stages, "CAUSAL": causal, "num_warps": 4}
+    plain_causal = mask.causal and mask.left is None
+    shape = {"HEAD_DIM": BLOCK_D, "STAGES": stages, "CAUSAL": mask.causal, "num_warps": 4}
     with targets.on_device_of(q):
         programs = targets.multiprocessors()
         tiles = [descriptor(one, ROWS, BLOCK_D) for one in (q, k, v, dout)]
@@ -56,9 +56,7 @@ def launch(problem: Problem, given: Given, found: Found, *, marked: bool, stages
             *scales,
             OUT_DIM=head_dim,
             MARKED=marked,
-            BY_HEAD=not causal or n >= MANY_TURNS * programs,
-            CONSUMER_REGISTERS=232,
-            PRODUCER_REGISTERS=40,
+            BY_HEAD=not mask.causal or n >= MANY_TURNS * programs,
             **shape,
         )
         n = triton.cdiv(seqlen_k, 2 * ROWS) * batch * kv_heads
@@ -69,9 +67,7 @@ def launch(problem: Problem, given: Given, found: Found, *, marked: bool, stages
             descriptor(dv, ROWS, BLOCK_D),
             *sizes,
             *scales,
-            BY_HEAD=not causal or n >= MANY_TURNS * programs,
-            CONSUMER_REGISTERS=240,
-            PRODUCER_REGISTERS=24,
+            BY_HEAD=not mask.causal or n >= MANY_TURNS * programs,
             **shape,
             launch_pdl=True,
         )

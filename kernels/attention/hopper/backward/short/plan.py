@@ -7,6 +7,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma
 
+from kernels.attention.hopper.backward.block import keys, keys_before
 from kernels.attention.hopper.tile_order import anew
 from kernels.device.aggregates import aggregate, computed
 from kernels.device.hopper_rings import ROWS
@@ -109,7 +110,7 @@ class Plan:
             _, n = self.queries(row)
             return n * (self.heads // self.kv_heads)
         else:
-            return self.keys(row) - self.before(row)
+            return keys(self, row) - keys_before(self, row)
 
     @gluon.jit
     def tile(self, i_turn):
@@ -133,8 +134,8 @@ class Plan:
         else:
             i = n - 1 - i
             i_h = i_bh % self.heads
-            first = self.before(i * 2 * ROWS)
-            blocks = self.keys((i * 2 + 1) * ROWS) - first
+            first = keys_before(self, i * 2 * ROWS)
+            blocks = keys(self, (i * 2 + 1) * ROWS) - first
             return Tile(i_bh // self.heads, i_h, i_h // group, i, first, blocks)
 
     @gluon.jit
@@ -154,23 +155,6 @@ class Plan:
         """Behind the last block of queries in whose windows the 64 keys from ``key`` on are."""
         seen = gl.cdiv(gl.maximum(key + ROWS - self.left_offset, 1), ROWS)
         return gl.minimum(gl.cdiv(self.seqlen_q, ROWS), seen)
-
-    @gluon.jit
-    def keys(self, row):
-        """Blocks of keys up to the last that the 64 rows from ``row`` on see; one at least."""
-        n = gl.cdiv(self.seqlen_k, ROWS) + row * 0
-        if self.CAUSAL:
-            last = row + (ROWS - 1) + self.causal_offset
-            n = gl.minimum(n, gl.maximum(last, 0) // ROWS + 1)
-        return n
-
-    @gluon.jit
-    def before(self, row):
-        """Blocks of keys ahead of the first that the 64 rows from ``row`` on see."""
-        n = row * 0
-        if self.WINDOW:
-            n = gl.minimum(gl.maximum(row + self.left_offset, 0) // ROWS, self.keys(row) - 1)
-        return n
 
     @gluon.jit
     def padded_q(self):

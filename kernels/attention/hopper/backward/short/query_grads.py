@@ -20,9 +20,19 @@ from triton.language.extra.cuda import gdc_launch_dependents
 
 from kernels.attention.common.numerics.constants import TO_BASE_2
 from kernels.attention.common.numerics.heavy_rows import is_marked
+from kernels.attention.hopper.backward.block import keys, keys_before
 from kernels.attention.hopper.backward.wide.query_grads import gradients
 from kernels.device.aggregates import aggregate
-from kernels.device.hopper_rings import ROWS, Cursor, Ring, barriers, new_ring, partition_barrier
+from kernels.device.hopper_rings import (
+    ROWS,
+    Cursor,
+    Ring,
+    barriers,
+    new_ring,
+    partition_barrier,
+    pass_over,
+    specialise,
+)
 
 from .plan import SIZES, Plan, matrix, scores
 
@@ -177,22 +187,9 @@ def _write_rows(rows, b_lse, delta, tile, row, plan, LAYOUT: gl.constexpr):
 
 
 @gluon.jit
-def _pass_over(memory, k_at, v_at, n):
-    """Give ``n`` blocks of keys and values back that only the other warpgroup takes."""
-    for _ in range(n):
-        memory.k.wait(k_at)
-        memory.k.release(k_at.stage)
-        k_at = k_at.next()
-        memory.v.wait(v_at)
-        memory.v.release(v_at.stage)
-        v_at = v_at.next()
-    return k_at, v_at
-
-
-@gluon.jit
 def _consume(
     dq, out, lse, dlse, rows, memory, plan, scale, scale_log2,
-    I_CONSUMER: gl.constexpr, MARKED: gl.constexpr,
+    MARKED: gl.constexpr, I_CONSUMER: gl.constexpr,
 ):  # fmt: skip
     HEAD_DIM: gl.constexpr = plan.HEAD_DIM
     # The first warpgroup's rows see a block of keys less.
@@ -212,10 +209,10 @@ def _consume(
     i = gl.to_tensor(0)
     tile = plan.tile(0)
     row = (tile.i * 2 + I_CONSUMER) * ROWS
-    before = plan.before(row)
-    blocks = plan.keys(row) - before
+    before = keys_before(plan, row)
+    blocks = keys(plan, row) - before
     if PASSES_FIRST:
-        k_at, v_at = _pass_over(memory, k_at, v_at, before - plan.before(row - ROWS))
+        k_at, v_at = pass_over(k_ring, v_ring, k_at, v_at, before - keys_before(plan, row - ROWS))
     acc = gl.zeros([ROWS, HEAD_DIM], gl.float32, LAYOUT)
     mbarrier.wait(memory.q_full.index(0), 0)
     k_ring.wait(k_at)
@@ -249,14 +246,14 @@ def _consume(
             mbarrier.arrive(memory.q_empty.index((i_turn + 1) % 2))
         next_at = k_at.next()
         if PASSES:
-            n = plan.keys(row + ROWS) - (before + blocks if plan.WINDOW else blocks)
-            next_at, v_at = _pass_over(memory, next_at, v_at, gl.where(last & more, n, 0))
+            n = keys(plan, row + ROWS) - (before + blocks if plan.WINDOW else blocks)
+            next_at, v_at = pass_over(k_ring, v_ring, next_at, v_at, gl.where(last & more, n, 0))
         if PASSES_FIRST:
             n = gl.to_tensor(0)
             if last & more:
                 row_there = (plan.tile(i_turn + 1).i * 2 + I_CONSUMER) * ROWS
-                n = plan.before(row_there) - plan.before(row_there - ROWS)
-            next_at, v_at = _pass_over(memory, next_at, v_at, n)
+                n = keys_before(plan, row_there) - keys_before(plan, row_there - ROWS)
+            next_at, v_at = pass_over(k_ring, v_ring, next_at, v_at, n)
         next_turn = gl.where(last, i_turn + 1, i_turn)
         stage = next_turn % 2
         phase = next_turn // 2 % 2
@@ -280,8 +277,8 @@ def _consume(
                 out, lse, dlse, following, next_row, stage, memory, plan, R, I_CONSUMER, MARKED
             )
             _write_rows(rows, b_lse, delta, following, next_row, plan, R)
-        next_before = plan.before(next_row)
-        n = plan.keys(next_row) - next_before
+        next_before = keys_before(plan, next_row)
+        n = keys(plan, next_row) - next_before
         dp = warpgroup_mma_wait(1, deps=[dp])
         if plan.WINDOW:
             # After the last step that stage may still be what the other one passes over: filled
@@ -338,8 +335,6 @@ def attention_backward_hopper_short_q(
     CAUSAL: gl.constexpr,
     MARKED: gl.constexpr,
     BY_HEAD: gl.constexpr,
-    CONSUMER_REGISTERS: gl.constexpr,
-    PRODUCER_REGISTERS: gl.constexpr,
 ):
     """Row i sees key j when j < seqlen_k, with CAUSAL j <= i + causal_offset, and j >= i +
     left_offset unless that is None, which wants CAUSAL.
@@ -370,12 +365,8 @@ def attention_backward_hopper_short_q(
         new_ring(v, STAGES, 2),
     )
     fence_async_shared()
-    gl.warp_specialize(
-        [
-            (_consume, (dq, made, lse, dlse, rows, memory, plan, scale, scale_log2, 0, MARKED)),
-            (_consume, (dq, made, lse, dlse, rows, memory, plan, scale, scale_log2, 1, MARKED)),
-            (_produce, (q, k, v, dout, memory, plan)),
-        ],
-        [4, 1],
-        [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
-    )
+    # Constexprs survive only in tuples written in place.
+    specialise(
+        _consume, (dq, made, lse, dlse, rows, memory, plan, scale, scale_log2, MARKED),
+        _produce, (q, k, v, dout, memory, plan), 2, (232, 40),
+    )  # fmt: skip

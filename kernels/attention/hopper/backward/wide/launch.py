@@ -11,12 +11,12 @@ from __future__ import annotations
 import torch
 import triton
 
+from kernels.attention.common.addressing import Layout, Strides
 from kernels.attention.common.numerics.constants import LOG2_E
 from kernels.attention.common.problem import Found, Given, Problem
 from kernels.attention.hopper.backward.row_stats import attention_backward_hopper_prepare
 from kernels.attention.hopper.descriptors import descriptor, numbers
 from kernels.attention.hopper.forward.launch import ROWS
-from kernels.device import hopper_rings as ring
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
 
@@ -41,7 +41,7 @@ def heads_together(heads: int, a_head: int, *, causal: bool) -> int:
 def launch(problem: Problem, given: Given, found: Found, *, marked: bool, stages: int) -> None:
     """As hopper_backward_launch.launch, which calls it."""
     q, k, v, (dout, dlse, out, lse), (dq, dk, dv) = problem.q, problem.k, problem.v, given, found
-    scale, (causal, causal_offset, left_offset) = problem.scale, problem.mask
+    scale, mask = problem.scale, problem.mask
     batch, seqlen_q, heads, head_dim = q.shape
     seqlen_k, kv_heads = k.shape[1], k.shape[2]
     n_m, n_n = triton.cdiv(seqlen_q, BLOCK), triton.cdiv(seqlen_k, BLOCK)
@@ -49,21 +49,16 @@ def launch(problem: Problem, given: Given, found: Found, *, marked: bool, stages
     rows = torch.empty((2, all_rows), dtype=torch.float32, device=q.device)
     # Programs walk q and dout of a head of keys' query heads one after the other; or k and v.
     together_kv, together_q = (
-        heads_together(batch * count, walked * BLOCK_D * 4, causal=causal)
+        heads_together(batch * count, walked * BLOCK_D * 4, causal=mask.causal)
         for count, walked in ((kv_heads, seqlen_q), (heads, seqlen_k))
     )
-    sizes = (heads, kv_heads, batch, seqlen_q, seqlen_k, causal_offset, left_offset)
+    sizes = (heads, kv_heads, batch, seqlen_q, seqlen_k, *mask[1:])
     scales = (scale, scale * LOG2_E)
-    shape = {
-        "BLOCK_N": BLOCK,
-        "HEAD_DIM": BLOCK_D,
-        "CAUSAL": causal,
-        **ring.registers(2),
-    }
+    shape = {"BLOCK_N": BLOCK, "HEAD_DIM": BLOCK_D, "CAUSAL": mask.causal}
     with targets.on_device_of(q):
         noted(attention_backward_hopper_prepare, (n_m * batch * heads,))(
             k, v, out, dout, lse, dlse, None, rows, None, None, None,
-            *k.stride()[:3], *v.stride()[:3], *out.stride(), *dout.stride()[:3],
+            Layout.of(k=k, v=v, out=out), Strides(*dout.stride()),
             batch, heads, kv_heads, seqlen_q, seqlen_k,
             HEAD_DIM=head_dim, BLOCK_M=BLOCK, BLOCK_N=BLOCK, BLOCK_D=BLOCK_D,
             MARKED=marked, num_warps=8,
@@ -91,8 +86,6 @@ def launch(problem: Problem, given: Given, found: Found, *, marked: bool, stages
             together_q,
             n_m * BLOCK,
             *scales,
-            K_STAGES=2,
-            V_STAGES=1,
             **shape,
             num_warps=4,
             launch_pdl=True,

@@ -18,10 +18,18 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kernels.attention.hopper.backward.block import SIZES, in_order, scores
+from kernels.attention.hopper.backward.block import SIZES, in_order, keys, keys_before, scores
 from kernels.attention.hopper.tile_order import anew
 from kernels.device.aggregates import aggregate
-from kernels.device.hopper_rings import ROWS, Ring, barriers, new_ring, partition_barrier
+from kernels.device.hopper_rings import (
+    ROWS,
+    Ring,
+    barriers,
+    new_ring,
+    partition_barrier,
+    pass_over,
+    specialise,
+)
 
 
 @aggregate
@@ -56,24 +64,6 @@ class Rows:
     WINDOW: gl.constexpr
     DTYPE: gl.constexpr
 
-    @gluon.jit
-    def blocks(self, row):
-        """Of keys up to the last that the 64 rows from ``row`` on see; one at least."""
-        n = gl.cdiv(self.seqlen_k, self.BLOCK_N)
-        if self.CAUSAL:
-            last = row + (ROWS - 1) + self.causal_offset
-            n = gl.minimum(n, gl.maximum(last, 0) // self.BLOCK_N + 1)
-        return n
-
-    @gluon.jit
-    def before(self, row):
-        """Blocks of keys ahead of the first that the 64 rows from ``row`` on see."""
-        n = row * 0
-        if self.WINDOW:
-            first = gl.maximum(row + self.left_offset, 0) // self.BLOCK_N
-            n = gl.minimum(first, self.blocks(row) - 1)
-        return n
-
 
 @gluon.jit
 def _copy_rows(x, to, full, FIRST: gl.constexpr, work):
@@ -100,11 +90,11 @@ def _produce(q, k, v, dout, memory, work):
     k_at = memory.k.first_to_fill()
     v_at = memory.v.first_to_fill()
     _copy_rows(q, memory.q, memory.full, 0, work)
-    first = work.before(work.row)
+    first = keys_before(work, work.row)
     k_at = _copy_block(k, memory.k, k_at, first, work)
     _copy_rows(dout, memory.dout, memory.full, 2, work)
     v_at = _copy_block(v, memory.v, v_at, first, work)
-    for i in range(first + 1, work.blocks(work.row + ROWS)):
+    for i in range(first + 1, keys(work, work.row + ROWS)):
         k_at = _copy_block(k, memory.k, k_at, i, work)
         v_at = _copy_block(v, memory.v, v_at, i, work)
 
@@ -153,17 +143,12 @@ def _consume(dq, rows, memory, work, scale, scale_log2, I_CONSUMER: gl.constexpr
     k_at = k_ring.first_to_use()
     v_at = v_ring.first_to_use()
     row = work.row + I_CONSUMER * ROWS
-    before = work.before(row)
-    blocks = work.blocks(row)
+    first = keys_before(work, row)
+    blocks = keys(work, row)
     if work.WINDOW and I_CONSUMER == 1:
         # The first warpgroup's rows see a block of keys ahead.
-        for _ in range(before - work.before(work.row)):
-            k_ring.wait(k_at)
-            k_ring.release(k_at.stage)
-            k_at = k_at.next()
-            v_ring.wait(v_at)
-            v_ring.release(v_at.stage)
-            v_at = v_at.next()
+        n = first - keys_before(work, work.row)
+        k_at, v_at = pass_over(k_ring, v_ring, k_at, v_at, n)
     o_m = row + gl.arange(0, ROWS, gl.SliceLayout(1, S_LAYOUT))
     inside = o_m < work.padded_q
     p_rows = rows + work.in_workspace + o_m
@@ -178,7 +163,7 @@ def _consume(dq, rows, memory, work, scale, scale_log2, I_CONSUMER: gl.constexpr
     dp = scores(dout, v_ring, v_at, work, work.BLOCK_N, S_LAYOUT)
     s, dp = warpgroup_mma_wait(0, deps=[s, dp])
     v_ring.release(v_at.stage)
-    for i in range(before, blocks - 1):
+    for i in range(first, blocks - 1):
         left = gradients(s, dp, lse, delta, row, i, work, scale_log2, LEFT)
         b_k = k_ring.memory.index(k_at.stage).reshape([work.BLOCK_N, work.HEAD_DIM])
         acc = warpgroup_mma(left, b_k, acc, is_async=True)
@@ -232,11 +217,7 @@ def attention_backward_hopper_q(
     scale_log2,
     BLOCK_N: gl.constexpr,
     HEAD_DIM: gl.constexpr,
-    K_STAGES: gl.constexpr,
-    V_STAGES: gl.constexpr,
     CAUSAL: gl.constexpr,
-    CONSUMER_REGISTERS: gl.constexpr,
-    PRODUCER_REGISTERS: gl.constexpr,
 ):
     """Row i sees key j when j < seqlen_k, with CAUSAL j <= i + causal_offset, and j >= i +
     left_offset unless that is None, which wants CAUSAL.
@@ -260,16 +241,11 @@ def attention_backward_hopper_q(
         gl.allocate_shared_memory(q.dtype, two + q.block_shape, q.layout),
         gl.allocate_shared_memory(q.dtype, two + dout.block_shape, dout.layout),
         barriers(4, 1),
-        new_ring(k, K_STAGES, 2),
-        new_ring(v, V_STAGES, 2),
+        new_ring(k, 2, 2),
+        new_ring(v, 1, 2),
     )
     fence_async_shared()
-    gl.warp_specialize(
-        [
-            (_consume, (dq, rows, memory, work, scale, scale_log2, 0)),
-            (_consume, (dq, rows, memory, work, scale, scale_log2, 1)),
-            (_produce, (q, k, v, dout, memory, work)),
-        ],
-        [4, 1],
-        [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
-    )
+    specialise(
+        _consume, (dq, rows, memory, work, scale, scale_log2),
+        _produce, (q, k, v, dout, memory, work), 2,
+    )  # fmt: skip
