@@ -143,7 +143,7 @@ def specialise(
     _semantic: Any = None,
     _generator: Any = None,
 ) -> None:
-    """Part the warps: ``consumers`` warpgroups, each told its number after what is ``consumed``,
+    """Part the warps: ``consumers`` warpgroups, each given its number after what is ``consumed``,
     and a warp that produces; with the ``registers`` of a thread of either unless None."""
     count = getattr(consumers, "value", consumers)
     given = registers or REGISTERS[count]

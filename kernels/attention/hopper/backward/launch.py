@@ -117,7 +117,7 @@ def _fits(q: torch.Tensor) -> bool:
 def faster(problem: Problem) -> bool:
     """Whether these kernels, which take the problem, take less time than the portable ones.
 
-    A program starts and ends without products beside it, which shows where it walks few queries;
+    A program starts and ends without products next to it, which shows where it walks few queries;
     but not where nearly all programs run at once.
     """
     batch, seqlen_q, heads, head_dim = problem.q.shape

@@ -121,7 +121,7 @@ def launch(
     config: Fp8HopperConfig | None = None,
 ) -> None:
     """Fill ``out`` and ``lse`` for arguments that ``supported`` accepts, in two launches; of packed
-    sequences behind one that lists tiles, and the mask counts from each one's corner."""
+    sequences after one that lists tiles, and the mask counts from each one's corner."""
     q, k, v, packed, scale = problem.q, problem.k, problem.v, problem.packed, problem.scale
     batch, seqlen_q, heads, head_dim = q.shape
     config = config or _chosen(problem)

@@ -124,7 +124,7 @@ class Asked:
 def choose_backward(
     target: Target, head_dim: int, dtype: torch.dtype, asked: Asked, *, exact: bool = False
 ) -> BackwardConfig:
-    """The configuration the backward pass launches; ``exact`` is told there."""
+    """The configuration the backward pass launches; ``exact`` is described there."""
     scored, packed, uneven, alone = asked.scored, asked.packed, asked.uneven, asked.alone or ""
     if exact and dtype == torch.float32 and target.adds_fp64:
         return WIDE_FP64_BACKWARD if head_dim > 64 else FP64_BACKWARD
