@@ -3,6 +3,8 @@
 ``FAULT`` says what is wrong; nothing where it is empty.
 """
 
+from typing import NamedTuple
+
 import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -77,9 +79,17 @@ def product(a, b, c, n, STAGES: gl.constexpr, FAULT: gl.constexpr):
     )
 
 
+class Row(NamedTuple):
+    """Where numbers lie, and how many."""
+
+    pointer: torch.Tensor
+    length: int
+
+
 @gluon.jit
-def fill(c_pointer, n, FAULT: gl.constexpr):
-    """Write n twos."""
+def fill(row, FAULT: gl.constexpr):
+    """Fill a ``Row`` with twos."""
+    c_pointer, n = row.pointer, row.length
     layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
     at = gl.arange(0, 64, layout) + 64 * gl.program_id(0)
     if FAULT == "behind the end":
@@ -101,7 +111,7 @@ def run(fault: str = "", n: int = 4) -> None:
     product[(1,)](*described, n, STAGES=2, FAULT=fault, num_warps=4)
     torch.testing.assert_close(c, a @ b, rtol=0.02, atol=0.1)
     twos = torch.empty(100, device="cuda")
-    fill[(2,)](twos, 100, FAULT=fault)
+    fill[(2,)](Row(twos, 100), FAULT=fault)
     assert (twos == 2.0).all()
 
 

@@ -44,7 +44,8 @@ def _argument(value: Any) -> Any:
     if isinstance(value, TensorDescriptor | PlainDescriptor):
         return Descriptor.of_host(value)
     if isinstance(value, tuple | list):
-        return tuple(_argument(one) for one in value)
+        parts = [_argument(one) for one in value]
+        return value._make(parts) if hasattr(value, "_make") else tuple(parts)
     return value if value is None else block_of(value)
 
 
