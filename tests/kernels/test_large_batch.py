@@ -16,6 +16,7 @@ import torch
 from triton.runtime.jit import JITFunction
 
 import kernels
+from kernels.attention.common.numerics.fp8_scales import Scales
 from tests.kernels.test_reach import NO_RESERVE
 from warpwatch.config import targets
 from warpwatch.instruments.compiled.formats.recording import TensorArgument
@@ -160,6 +161,12 @@ def test_every_launch_is_within_cudas_limits(
         assert x < 2**31 and all(one < 2**16 for one in others), (name, x, *others)
 
 
+def _argument(launch: Any, name: str) -> Any:
+    whole, _, field = name.partition(".")
+    found = launch.arguments[whole]
+    return found[Scales._fields.index(field)] if field else found
+
+
 @pytest.mark.parametrize("name", ["fp8-hopper", "fp8-hopper-scales"])
 def test_values_of_a_large_batch_are_turned_around_in_several_launches(name: str) -> None:
     recording = record(CALLS[name], targets.get("sm_90"))
@@ -167,8 +174,8 @@ def test_values_of_a_large_batch_are_turned_around_in_several_launches(name: str
     assert products.kernel.name == "attention_forward_fp8_hopper"
     assert [launch.grid[1] for launch in prepared] == [65_535, BATCH - 65_535]
     # Bytes of values before, and of each sequence's scales and their products.
-    before = {"v": 65 * 16, "k_scale": 4, "factors": 8} if "scales" in name else {"v": 65 * 16}
+    before = {"v": 65 * 16, "scales.k": 4, "factors": 8} if "scales" in name else {"v": 65 * 16}
     for argument, each in before.items():
-        whole, rest = (launch.arguments[argument] for launch in prepared)
+        whole, rest = (_argument(launch, argument) for launch in prepared)
         assert isinstance(whole, TensorArgument) and isinstance(rest, TensorArgument)
         assert rest.address - whole.address == 65_535 * each
