@@ -130,7 +130,7 @@ class Problem:
 
     @property
     def is_masked(self) -> bool:
-        """Whether something hides keys, or more is asked of scores."""
+        """Whether something hides keys or changes scores."""
         return self.mask.causal or self.mask.left is not None or not self.options.plain
 
     @property

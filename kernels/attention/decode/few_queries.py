@@ -26,8 +26,8 @@ KEYS_A_PROGRAM = 128
 
 
 def supported(problem: Problem) -> bool:
-    """Whether nothing is packed or asked of scores but a mask, q (batch, seqlen_q, heads, head_dim)
-    is short and k long enough."""
+    """Whether q (batch, seqlen_q, heads, head_dim) is short and k long enough, no sequences are
+    packed, and scores have a mask at most."""
     if problem.packed is not None or not problem.options.plain:
         return False
     q, k, v, scale = problem.q, problem.k, problem.v, problem.scale

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from kernels.device.configurations import constants
 from kernels.runtime.targets import Target
 
 
@@ -28,14 +29,8 @@ class MatmulConfig:
 
     def constants(self) -> dict[str, Any]:
         """The tile and the compiler's options, as kernels take them."""
-        return {
-            "BLOCK_M": self.block_m,
-            "BLOCK_N": self.block_n,
-            "BLOCK_K": self.block_k,
-            "GROUP_M": self.group_m,
-            "num_warps": self.num_warps,
-            "num_stages": self.num_stages,
-        }
+        tile = constants(self, "block_m", "block_n", "block_k", "group_m")
+        return {**tile, "num_warps": self.num_warps, "num_stages": self.num_stages}
 
 
 @dataclass(frozen=True)

@@ -84,10 +84,10 @@ class Asked:
     """What decides besides target, head dim and dtype: whether sequences are ``packed``, a window
     hides first keys (``windowed``), a row sees few keys (``narrow``), heads share keys
     (``grouped``), head dims are not ``measured`` (``other``), tiles may come through descriptors
-    (``describable``), more is asked of scores than a mask (``scored``), much is (``crowded``), a
-    bias and lists of blocks (``biased_blocks``), ``uneven`` as common/options.py has it, ``alone``
-    what it is where it is one thing, and ``ragged`` where all rows see all keys, in a number that
-    is no multiple of 16."""
+    (``describable``), scores have options besides a mask (``scored``), many (``crowded``), a bias
+    and lists of blocks (``biased_blocks``), ``uneven`` as common/options.py has it, ``alone`` the
+    option where there is one only, and ``ragged`` where all rows see all keys, in a number that is
+    no multiple of 16."""
 
     packed: bool = False
     windowed: bool = False
@@ -124,7 +124,7 @@ class Asked:
 def choose_backward(
     target: Target, head_dim: int, dtype: torch.dtype, asked: Asked, *, exact: bool = False
 ) -> BackwardConfig:
-    """The configuration the backward pass launches; ``exact`` is described there."""
+    """The configuration that the backward pass launches, of its exact kernels with ``exact``."""
     scored, packed, uneven, alone = asked.scored, asked.packed, asked.uneven, asked.alone or ""
     if exact and dtype == torch.float32 and target.adds_fp64:
         return WIDE_FP64_BACKWARD if head_dim > 64 else FP64_BACKWARD
@@ -219,9 +219,8 @@ def choose_forward(
         if asked.ragged and (found := RAGGED_FORWARD.get(target.name, {}).get(head_dim)):
             return found
         tables = FORWARD if plain and not scored else FORWARD | ROOMY_FORWARD
-        tables = (
-            tables | NARROW_FORWARD if (asked.packed or asked.narrow) and not scored else tables
-        )
+        narrow = (asked.packed or asked.narrow) and not scored
+        tables = tables | NARROW_FORWARD if narrow else tables
         # On sm_90 what more is asked of has the tiles of before, without branches.
         if other and target.name == "sm_90":
             tables = FORWARD | SCORED_FORWARD

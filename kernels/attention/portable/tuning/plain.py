@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from kernels.device.configurations import constants
+
 
 @dataclass(frozen=True)
 class ForwardConfig:
@@ -28,7 +30,7 @@ class ForwardConfig:
 
     def constants(self) -> dict[str, Any]:
         """The tile and the compiler's options, as kernels take them."""
-        tile = {"BLOCK_M": self.block_m, "BLOCK_N": self.block_n}
+        tile = constants(self, "block_m", "block_n")
         options = {"num_warps": self.num_warps, "num_stages": self.num_stages}
         return tile | options | ({"waves_per_eu": self.waves_per_eu} if self.waves_per_eu else {})
 
