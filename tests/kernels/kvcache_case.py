@@ -289,7 +289,8 @@ def run(case: Case, attend: Any = None) -> list[Errors]:
                 for one in (rows - off, rows + off)
             )
             inside = (low <= found.float()) & (found.float() <= high)
-            assert (inside | (low.isnan() & found.float().isnan())).all()
+            wrong = ~(inside | (low.isnan() & found.float().isnan()))
+            assert not wrong.any(), f"{int(wrong.sum())} are not the rounding of the exact values"
         after = [case.stored(*each).double() for each in zip(true, scales, strict=True)]
         true = (after[0] * factors[0], after[1] * factors[1])
     else:
