@@ -16,7 +16,6 @@ import os
 import re
 import subprocess
 import sys
-import tarfile
 import tempfile
 import tomllib
 from collections.abc import Sequence
@@ -27,6 +26,7 @@ from pathlib import Path
 from tools.harness.third_party_operators import install
 from tools.histories.places import repository
 from tools.root import ROOT
+from warpwatch.config import isolation
 
 TABLE = Path(__file__).with_suffix(".toml")
 KEPT = ROOT / "docs" / "results" / "data" / "recorded.json"
@@ -71,16 +71,6 @@ def suites() -> list[Suite]:
     """Those of the table."""
     found = tomllib.loads(TABLE.read_text(encoding="utf-8"))
     return [Suite(**one) for one in found["suite"]]
-
-
-def unpack(git: Path, suite: Suite, into: Path) -> None:
-    """The folders that a suite needs, as files below ``into``."""
-    command = ("git", "-C", str(git), "archive", suite.commit, *suite.folders)
-    with (
-        subprocess.Popen(command, stdout=subprocess.PIPE) as process,
-        tarfile.open(fileobj=process.stdout, mode="r|") as archive,
-    ):
-        archive.extractall(into, filter="data")
 
 
 def record(suite: Suite, tree: Path, command: Sequence[str], seconds: float) -> str:
@@ -132,7 +122,7 @@ def measure(folder: Path, suite: Suite, seconds: float) -> list[Case]:
     assert git is not None, suite.source
     with tempfile.TemporaryDirectory() as scratch:
         tree = Path(scratch)
-        unpack(git, suite, tree)
+        isolation.unpack(git, suite.commit, suite.folders, tree)
         names = cases(suite, tree, seconds)
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             found: list[Case] = []

@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from importlib.machinery import ModuleSpec
@@ -139,17 +139,22 @@ def export(
         shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
     else:
         unpacked = site / ".unpacked"
-        archive = git(repository, "archive", "--format=tar", name, package.path)
-        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-            if hasattr(tarfile, "data_filter"):
-                tar.extractall(unpacked, filter="data")
-            else:  # Python before 3.11.4, as Debian 12 has it; git's archives climb out nowhere
-                tar.extractall(unpacked)
+        unpack(repository, name, [package.path], unpacked)
         shutil.move(unpacked / package.path, target)
         shutil.rmtree(unpacked)
     measured = Measured(package.name, name, tree, str(site.resolve()))
     (site / _STAMP).write_text(json.dumps(asdict(measured)), encoding="utf-8")
     return measured
+
+
+def unpack(repository: Path, commit: str, folders: Sequence[str], into: Path) -> None:
+    """Write ``folders`` of a commit below ``into``. Raises ``ValueError`` if it has not all."""
+    archive = git(repository, "archive", "--format=tar", commit, *folders)
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        if hasattr(tarfile, "data_filter"):
+            tar.extractall(into, filter="data")
+        else:  # Python before 3.11.4, as Debian 12 has it; git's archives climb out nowhere
+            tar.extractall(into)
 
 
 def link_harness(folder: Path) -> Path:
