@@ -31,8 +31,8 @@ KERNELS = {
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """``q`` and ``k``: lengths of sequences, all alike unless ``packed``. ``window``: keys before
-    and behind the diagonal, which causal windows see. ``of`` (ONE, SHORT, WIDE), ``block_m`` and
-    ``stages``: the configuration, chosen by the launch unless ``stages`` are given. ``together``:
+    and behind the diagonal, which causal windows see. ``of`` (ONE, SHORT, WIDE), ``stages``: the
+    configuration, chosen by the launch unless ``stages`` are given. ``together``:
     heads whose programs are mixed, at most; 0 as many as there are."""
 
     q: tuple[int, ...] = (200,)
@@ -49,7 +49,6 @@ class Case:
     lse_too: bool = True
     view: str = "contiguous"
     of: str = ONE
-    block_m: int = 64
     stages: int = 0
     together: int = 0
     multiprocessors: int = 2
@@ -57,7 +56,7 @@ class Case:
     def __str__(self) -> str:
         lengths = "+".join(map(str, self.q)), "+".join(map(str, self.k))
         mask = f"window{self.window}" if self.window else "causal" if self.causal else "full"
-        cut = f"{self.of}-m{self.block_m}-s{self.stages}" if self.stages else self.of
+        cut = f"{self.of}-s{self.stages}" if self.stages else self.of
         more = "-packed" * self.packed + f"-{self.view}" * (self.view != "contiguous")
         more += f"-together{self.together}" * bool(self.together) + "-dlse" * self.lse_too
         return (
@@ -184,7 +183,7 @@ def launch(case: Case, seed: int = 0, given: Any = None, made: Any = None) -> li
     config = None
     if case.stages:
         two = case.of != ONE
-        config = launches.HopperBackwardConfig(case.columns, two, case.block_m, case.stages)
+        config = launches.HopperBackwardConfig(case.columns, two, case.stages)
     problem = problem_of(q, k, v, scale=case.softmax_scale, packed=packed, **case.mask)
     given = Given(dout, dlse, out, lse)
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from pkgutil import walk_packages
 from typing import Any
 
-from kernels.attention.hopper.backward.one_pass import kernel as hopper_backward
+from kernels.attention.hopper.backward.one_pass import sums as hopper_sums
 from kernels.device import hopper_rings
 from kernels.runtime import targets
 from warpwatch.simulator.machine import engines
@@ -29,7 +29,7 @@ language.STANDS_FOR.update(
     {
         id(hopper_rings.partition_barrier): language.nothing,
         id(hopper_rings.specialise): _specialise,
-        id(hopper_backward.add_to_global): engines.add_to_global,
+        id(hopper_sums.add_to_global): engines.add_to_global,
     }
 )
 

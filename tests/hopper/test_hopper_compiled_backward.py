@@ -55,7 +55,8 @@ def test_backward_without_spills_or_advisories(options) -> None:
         if launch.kernel.name == "attention_backward_hopper"
     )
     assert code.tensor_level == 2  # wgmma
-    assert named_barriers(kernel) == {0, 1}  # Triton's; those of stages, from 8 on, have registers
+    # Triton's; our own, from 4 on, have registers.
+    assert named_barriers(kernel) == {0, 1, 2}
     assert "mul.rn.bf16x2" not in kernel.texts["ptx"]  # weights times differences: in fp32
     for feature in ("setmaxnreg", "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor"):
         assert feature in kernel.texts["ptx"]
@@ -134,5 +135,5 @@ def test_nothing_of_backwards_steps_is_spilled_behind_an_incomplete_block() -> N
     recording = backward(128, seqlen_k=4000)
     program = read_code(recording.launches[1].kernel).program
     opcodes = [program.instructions[i].opcode for loop in program.hot_loops for i in loop.indices]
-    assert opcodes.count("UTMAREDG.2D.ADD") == 1
+    assert opcodes.count("UTMAREDG.2D.ADD") == 2  # each consumer adds its half of dq
     assert not any(opcode.startswith(("STL", "LDL")) for opcode in opcodes)

@@ -58,8 +58,7 @@ def draw(seed: int, most: int = 1 << 18) -> Case:
         else:
             S = length()
             q_lengths, k_lengths = (S,) * count, (r.choice((S, length(), length())),) * count
-        one_pass = of == ONE
-        stages = r.choice((0, 2, 3, 4)) if of != SHORT else r.choice((0, 3, 4))
+        stages = r.choice({ONE: (0, 2, 3), SHORT: (0, 3, 4)}.get(of, (0, 2, 3, 4)))
         case = Case(
             q=q_lengths,
             k=k_lengths,
@@ -75,7 +74,6 @@ def draw(seed: int, most: int = 1 << 18) -> Case:
             lse_too=r.random() < 0.5,
             view=r.choice(("contiguous", "contiguous", "transposed", "apart")),
             of=of,
-            block_m=r.choice((64, 128)) if one_pass else 64,
             stages=stages,
             together=r.choice((0, 0, 1, 2, 3)) if causal else 0,
             multiprocessors=r.randint(1, 8),

@@ -84,9 +84,9 @@ def product(M: int, N: int, K: int, dtype: torch.dtype = torch.bfloat16) -> Call
     return call
 
 
-ONE_PASS = {"columns": 128, "two_kernels": False, "block_m": 64, "stages": 2}
-SHORT = {"columns": 128, "two_kernels": True, "block_m": 64, "stages": 3}
-WIDE = {"columns": 256, "two_kernels": True, "block_m": 64, "stages": 2}
+ONE_PASS = {"columns": 128, "two_kernels": False, "stages": 2}
+SHORT = {"columns": 128, "two_kernels": True, "stages": 3}
+WIDE = {"columns": 256, "two_kernels": True, "stages": 2}
 GRADIENTS = {"s": "S", "dp": "dP", "acc": "dQ", "b_dv": "dV", "b_dk": "dK", "b_dq": "dQ"}
 
 SCENES: dict[str, Scene] = {

@@ -109,9 +109,11 @@ class Work:
 
 
 @gluon.jit
-def mask(s, i_m, zero, work):
-    """Scores that are not seen become -inf; keys are rows, queries columns."""
-    o_n = work.i_n * work.BLOCK_N + gl.arange(0, work.BLOCK_N, gl.SliceLayout(1, s.type.layout))
+def mask(s, i_m, zero, work, FIRST: gl.constexpr = 0):
+    """Scores that are not seen become -inf; keys are rows, from FIRST of the block on, queries
+    columns."""
+    o_n = work.i_n * work.BLOCK_N + FIRST
+    o_n += gl.arange(0, s.shape[0], gl.SliceLayout(1, s.type.layout))
     o_m = gl.arange(0, work.BLOCK_M, gl.SliceLayout(0, s.type.layout))
     first_seeing = o_n - work.causal_offset - i_m if work.CAUSAL else o_n * 0 + zero
     first_seeing = gl.where(o_n < work.seqlen_k, first_seeing, work.BLOCK_M)

@@ -47,8 +47,8 @@ SHORT_WINDOW = 1536  # the same in a window
 
 @dataclass(frozen=True)
 class HopperBackwardConfig:
-    """``columns`` of q, k and v in shared memory, zeros behind head_dim; ``block_m`` query rows a
-    step, of which a ring holds ``stages``.
+    """``columns`` of q, k and v in shared memory, zeros after head_dim; of the query rows of a step
+    a ring holds ``stages``.
 
     With ``two_kernels`` queries have a kernel of their own (up to 128 columns
     hopper/backward/short/launch.py, above hopper/backward/wide/launch.py), else dq is summed by
@@ -57,21 +57,25 @@ class HopperBackwardConfig:
 
     columns: int
     two_kernels: bool = field(metadata={"values": (False, True)})
-    block_m: int = field(metadata={"values": (64, 128)})
     stages: int = field(metadata={"values": (2, 3, 4)})
 
     def __post_init__(self) -> None:
         if self.two_kernels != (self.columns > 64) and self.columns != 128:
             which = "one pass" if self.columns == 64 else "two kernels"
             raise ValueError(f"two_kernels: {self.columns} columns have {which}")
-        if self.two_kernels and self.block_m != 64:
-            raise ValueError(f"block_m: two kernels have 64 rows a step, got {self.block_m}")
+        if not self.two_kernels and self.stages > 3:
+            raise ValueError(f"stages: one pass has barriers for 3 at most, got {self.stages}")
         if self.two_kernels and self.columns == 128 and self.stages < 3:
             # Causal, a warpgroup that holds one waits to pass over a second and for a third.
             raise ValueError(
                 f"stages: two kernels of 128 columns want 3, got {self.stages}, with which "
                 "causal ones never end"
             )
+
+    @property
+    def block_m(self) -> int:
+        """Query rows a step."""
+        return 128 if self.columns == 64 else 64
 
 
 def choose(
@@ -80,12 +84,12 @@ def choose(
     """The cut of a problem whose queries see ``keys_seen`` in the mean, or ``windowed`` at most;
     docs/log/kernels/hopper/backward.md has the measurements. Packed sequences have one pass."""
     if head_dim <= 64:
-        return HopperBackwardConfig(64, two_kernels=False, block_m=128, stages=2)
+        return HopperBackwardConfig(64, two_kernels=False, stages=2)
     if head_dim > 128:
-        return HopperBackwardConfig(wide.BLOCK_D, two_kernels=True, block_m=64, stages=2)
+        return HopperBackwardConfig(wide.BLOCK_D, two_kernels=True, stages=2)
     if keys_seen <= (SHORT_WINDOW if windowed else SHORT) and not packed:
-        return HopperBackwardConfig(128, two_kernels=True, block_m=64, stages=3)
-    return HopperBackwardConfig(128, two_kernels=False, block_m=64, stages=2)
+        return HopperBackwardConfig(128, two_kernels=True, stages=3)
+    return HopperBackwardConfig(128, two_kernels=False, stages=2)
 
 
 def supported(problem: Problem, dout: torch.Tensor) -> bool:
@@ -235,7 +239,7 @@ def _launch(
             described(packed, dout, block_m, block_d),
             numbers(one.rows, block_m),
             one.bounds,
-            ring.boxes(one.sums, (block_m, block_d)),
+            ring.boxes(one.sums, (64, block_d * block_m // 128)),
             described(packed, dk, BLOCK_N, block_d),
             described(packed, dv, BLOCK_N, block_d),
             tiles,
@@ -256,7 +260,7 @@ def _launch(
             CAUSAL=causal,
             EVEN=packed is None and seqlen_k % BLOCK_N == 0,
             BLOCKS=one.blocks,
-            num_warps=8,
+            num_warps=4,
             launch_pdl=True,
         )
         noted(attention_backward_hopper_convert, (one.n_m * one.n_heads,))(

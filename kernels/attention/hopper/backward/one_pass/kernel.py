@@ -10,10 +10,8 @@ run.
 Aggregates read their annotations when they are built, so nothing here postpones them.
 """
 
-from triton._C.libtriton import ir
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language._core import builtin
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
@@ -24,21 +22,12 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kernels.attention.hopper.backward.block import SIZES, Work, in_order, mask
-from kernels.attention.hopper.backward.row_stats import UNITS
+from kernels.attention.hopper.backward.one_pass.sums import add, units
 from kernels.attention.hopper.packed.tiles import FIELDS
 from kernels.attention.hopper.problem import Sequence
 from kernels.attention.hopper.weight_pairs import pack, times, unpack
 from kernels.device.aggregates import aggregate
-from kernels.device.hopper_rings import Cursor, barriers, partition_barrier
-
-
-@builtin
-def add_to_global(desc, coord, src, _semantic=None):
-    """Add a tile of shared memory to global memory by the copy engine, which Gluon has no word
-    for."""
-    coord = _semantic._convert_to_ir_values(coord, require_i64=False)
-    kind = ir.DESCRIPTOR_REDUCE_KIND.ADD
-    _semantic.builder.create_async_tma_reduce(kind, desc.handle, coord, src.handle)
+from kernels.device.hopper_rings import ROWS, Cursor, barriers, specialise
 
 
 @aggregate
@@ -46,8 +35,9 @@ class Memory:
     """What the producer fills, and the tiles that pass through shared memory.
 
     A stage holds Q, dO and the rows' log-sum-exp, delta and norm of dO (``rows``, 3 a stage); Q and
-    ``rows`` are announced by ``q_full``, dO by ``dout_full``, K, then V by ``kv_full``. Named
-    barriers, 8 and up, tell that a stage is empty.
+    ``rows`` are announced by ``q_full``, dO by ``dout_full``, K, then V by ``kv_full``. ``ds`` has
+    two stages: a consumer writes one while the other still multiplies by that of the step before.
+    Of ``dq`` each consumer has a tile. Else named barriers say what is ready (``_meet``).
     """
 
     k: gl.shared_memory_descriptor
@@ -62,19 +52,27 @@ class Memory:
     dout_full: gl.shared_memory_descriptor
 
 
+# Named barriers; Triton itself uses 0 to 3. Of FULL and READ each consumer has one of each stage of
+# ds, of EMPTY each stage of Q.
+FULL = gl.constexpr(4)
+READ = gl.constexpr(8)
+EMPTY = gl.constexpr(12)
+END = gl.constexpr(15)
+
+
 @gluon.constexpr_function
-def _named_barrier(operation):
-    """PTX of a barrier of 8 consumer warps and the producer; Triton itself uses 0 and 1 here."""
-    return f"bar.{operation} $1, 288; mov.b32 $0, 0;"
+def _named_barrier(operation, warps):
+    """PTX of a barrier of so many warps."""
+    return f"bar.{operation} $1, {32 * warps}; mov.b32 $0, 0;"
 
 
 @gluon.jit
-def _hand_back(OPERATION: gl.constexpr, stage, WARPS: gl.constexpr):
-    """Say that a stage is read (arrive), or wait for it (sync). An mbarrier would cost consumers a
-    barrier among themselves."""
-    ONE_A_THREAD: gl.constexpr = gl.BlockedLayout([1], [32], [WARPS], [0])
-    barrier = gl.full([32 * WARPS], 8, gl.int32, ONE_A_THREAD) + stage
-    ASM: gl.constexpr = _named_barrier(OPERATION)
+def _meet(OPERATION: gl.constexpr, number, WARPS: gl.constexpr, OWN: gl.constexpr):
+    """Say so to those who wait at a named barrier of WARPS warps (arrive), or wait there (sync);
+    OWN of them come from here. An mbarrier would cost consumers a barrier among themselves."""
+    ONE_A_THREAD: gl.constexpr = gl.BlockedLayout([1], [32], [OWN], [0])
+    barrier = gl.full([32 * OWN], 0, gl.int32, ONE_A_THREAD) + number
+    ASM: gl.constexpr = _named_barrier(OPERATION, WARPS)
     gl.inline_asm_elementwise(ASM, "=r,r", [barrier], dtype=gl.int32, is_pure=False, pack=1)
 
 
@@ -96,7 +94,7 @@ def _produce(q, k, v, dout, rows, memory, work):
                 k, work.own.k_box(work.i_kv, i_n), ready, memory.k.index(0)
             )
         if i >= work.STAGES:
-            _hand_back("sync", at.stage, 1)
+            _meet("sync", EMPTY + at.stage, 9, 1)
         ready = memory.q_full.index(at.stage)
         mbarrier.expect(ready, Q_BYTES + ROWS_BYTES)
         to = memory.q.index(at.stage)
@@ -121,64 +119,50 @@ def _produce(q, k, v, dout, rows, memory, work):
 
 
 @gluon.jit
-def _to_fixed(x):
-    """Rounded to the nearest int32; NaN becomes 0."""
-    return gl.inline_asm_elementwise(
-        "cvt.rni.s32.f32 $0, $1;", "=r,r", [x], dtype=gl.int32, is_pure=True, pack=1
-    )
+def _query_grads(ds, k, none, I_CONSUMER: gl.constexpr):
+    """A consumer's half of dq: of the rows, or of 64 rows half of the columns."""
+    if ds.shape[1] == 128:
+        left = ds.slice(I_CONSUMER * ROWS, ROWS, 1).permute((1, 0))
+        product = warpgroup_mma(left, k, none, use_acc=False, is_async=True)
+    else:
+        right = k.slice(I_CONSUMER * none.shape[1], none.shape[1], 1)
+        product = warpgroup_mma(ds.permute((1, 0)), right, none, use_acc=False, is_async=True)
+    return product
 
 
 @gluon.jit
-def _spread(x):
-    """Of each 32 columns the groups of four in the order of their number's bits backwards.
-
-    Eight lanes store four rows' same two groups side by side. The copy engine's pattern exchanges
-    neighbouring groups in odd rows, so two rows would use the same banks. Two groups that lie four
-    apart use others in every row.
-    """
-    x = x.reshape([x.shape[0], x.shape[1] // 32, 2, 2, 2, 4])
-    return x.permute((0, 1, 4, 3, 2, 5)).reshape([x.shape[0], x.shape[1] * 32])
-
-
-@gluon.jit
-def _units(rows, stage, v_most, k_most, LAYOUT: gl.constexpr):
-    """In how many units 1 of every row's gradient is counted."""
-    delta = rows.index(stage * 3 + 1).load(gl.SliceLayout(1, LAYOUT))
-    norm = rows.index(stage * 3 + 2).load(gl.SliceLayout(1, LAYOUT))
-    v_most = gl.full([norm.shape[0]], 0.0, gl.float32, norm.type.layout) + v_most
-    k_most = gl.full([norm.shape[0]], 0.0, gl.float32, norm.type.layout) + k_most
-    return gl.inline_asm_elementwise(
-        UNITS, "=r,r,r,r,r", [norm, delta, v_most, k_most], gl.float32, is_pure=True, pack=1
-    )
-
-
-@gluon.jit
-def _consume(dq, dk, dv, memory, work, scale, scale_log2, v_most, k_most):
+def _consume(
+    dq, dk, dv, memory, work, scale, scale_log2, v_most, k_most, I_CONSUMER: gl.constexpr
+):  # fmt: skip
     BLOCK_M: gl.constexpr = work.BLOCK_M
     BLOCK_N: gl.constexpr = work.BLOCK_N
     HEAD_DIM: gl.constexpr = work.HEAD_DIM
     DTYPE: gl.constexpr = work.DTYPE
-    # Two warpgroups: 64 keys each, of dq half of the rows or of the columns.
-    S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [8, 1], [16, BLOCK_M, 16])
-    KV_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [8, 1], [16, HEAD_DIM, 16])
-    HALVES: gl.constexpr = 128 // BLOCK_M
-    DQ_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout(
-        [3, 0], [8 // HALVES, HALVES], [16, HEAD_DIM // HALVES, 16]
-    )
+    OWN: gl.constexpr = I_CONSUMER * ROWS
+    OTHER: gl.constexpr = 1 - I_CONSUMER
+    # A warpgroup has 64 keys, and of dq half of the rows or of the columns.
+    S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])
+    KV_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
+    COLUMNS: gl.constexpr = HEAD_DIM * BLOCK_M // 128
+    DQ_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLUMNS, 16])
     LEFT: gl.constexpr = gl.DotOperandLayout(0, KV_LAYOUT, 2)
-    k = memory.k.index(0).reshape([BLOCK_N, HEAD_DIM])
+    own_k = memory.k.index(0).reshape([BLOCK_N, HEAD_DIM]).slice(OWN, ROWS, 0)
     some = work.steps > 0
     at = Cursor(gl.to_tensor(0), gl.to_tensor(0), work.STAGES)
-    b_dk = gl.zeros([BLOCK_N, HEAD_DIM], gl.float32, KV_LAYOUT)
-    b_dv = gl.zeros([BLOCK_N, HEAD_DIM], gl.float32, KV_LAYOUT)
-    no_s = gl.zeros([BLOCK_N, BLOCK_M], gl.float32, S_LAYOUT)
-    no_dq = gl.zeros([BLOCK_M, HEAD_DIM], gl.float32, DQ_LAYOUT)
+    b_dk = gl.zeros([ROWS, HEAD_DIM], gl.float32, KV_LAYOUT)
+    b_dv = gl.zeros([ROWS, HEAD_DIM], gl.float32, KV_LAYOUT)
+    no_s = gl.zeros([ROWS, BLOCK_M], gl.float32, S_LAYOUT)
+    no_dq = gl.zeros([ROWS, COLUMNS], gl.float32, DQ_LAYOUT)
     mbarrier.wait(memory.kv_full.index(0), 0, pred=some)
     mbarrier.wait(memory.q_full.index(0), 0, pred=some)
     b_q = memory.q.index(0).reshape([BLOCK_M, HEAD_DIM])
-    s = warpgroup_mma(k, b_q.permute((1, 0)), no_s, use_acc=False, is_async=True)
+    s = warpgroup_mma(own_k, b_q.permute((1, 0)), no_s, use_acc=False, is_async=True)
     mbarrier.wait(memory.kv_full.index(1), 0, pred=some)
     s = warpgroup_mma_wait(0, deps=[s])
+    FIRST: gl.constexpr = OWN if BLOCK_M == 128 else 0
+    COLUMN: gl.constexpr = 0 if BLOCK_M == 128 else I_CONSUMER * COLUMNS
+    unit = gl.zeros([ROWS], gl.float32, gl.SliceLayout(1, DQ_LAYOUT))
+    row = gl.to_tensor(0)
     i_h = work.i_kv * work.heads_per_kv
     i_m = work.shift
     for i in range(work.steps):
@@ -187,11 +171,12 @@ def _consume(dq, dk, dv, memory, work, scale, scale_log2, v_most, k_most):
         zero = i >> 30
         k = memory.k.index(zero).reshape([BLOCK_N, HEAD_DIM])
         v = memory.v.index(zero).reshape([BLOCK_N, HEAD_DIM])
-        b_ds = memory.ds.index(zero)
+        b_ds = memory.ds.index(i & 1)
         b_q = memory.q.index(at.stage).reshape([BLOCK_M, HEAD_DIM])
         b_dout = memory.dout.index(at.stage).reshape([BLOCK_M, HEAD_DIM])
         mbarrier.wait(memory.dout_full.index(at.stage), at.phase)
-        dp = warpgroup_mma(v, b_dout.permute((1, 0)), no_s, use_acc=False, is_async=True)
+        own_v = v.slice(OWN, ROWS, 0)
+        dp = warpgroup_mma(own_v, b_dout.permute((1, 0)), no_s, use_acc=False, is_async=True)
         masked = False
         if not work.EVEN:
             masked = (work.i_n + 1) * BLOCK_N > work.seqlen_k
@@ -202,7 +187,7 @@ def _consume(dq, dk, dv, memory, work, scale, scale_log2, v_most, k_most):
             last = (work.first + i_m + 1) * BLOCK_M - 1
             masked = masked | (work.i_n * BLOCK_N < last + work.left_offset)
         if masked:
-            s = mask(s, (work.first + i_m) * BLOCK_M, zero, work)
+            s = mask(s, (work.first + i_m) * BLOCK_M, zero, work, OWN)
         lse = memory.rows.index(at.stage * 3).load(gl.SliceLayout(0, S_LAYOUT))
         p = gl.exp2(s * scale_log2 - lse[None, :])
         packed = pack(p, DTYPE)
@@ -210,44 +195,58 @@ def _consume(dq, dk, dv, memory, work, scale, scale_log2, v_most, k_most):
         dp = warpgroup_mma_wait(1, deps=[dp])
         delta = memory.rows.index(at.stage * 3 + 1).load(gl.SliceLayout(0, S_LAYOUT))
         ds = times(p, unpack(packed, DTYPE, S_LAYOUT), dp - delta[None, :])
-        # All have passed the barrier behind the tile of dq before, so nobody multiplies by ds.
-        b_ds.store(ds)
+        if i > 0:
+            _meet("sync", READ + 2 * I_CONSUMER + (i & 1), 8, 4)
+        b_ds.slice(OWN, ROWS, 0).store(ds)
         fence_async_shared()
-        # Triton puts a barrier behind it, which is the one that ds needs.
-        tma.store_wait(0)
+        _meet("arrive", FULL + 2 * I_CONSUMER + (i & 1), 8, 4)
+        # dq of the step before: the other consumer may be a step ahead or late. The first product
+        # is of nothing, and not used.
+        if i > 0:
+            _meet("sync", FULL + 2 * OTHER + (i + 1 & 1), 8, 4)
         next_at = at.next()
-        b_dq = warpgroup_mma(b_ds.permute((1, 0)), k, no_dq, use_acc=False, is_async=True)
-        # Only here, behind the barrier, so that dq follows dv at once; s needs the registers.
+        b_dq = _query_grads(memory.ds.index(i + 1 & 1), k, no_dq, I_CONSUMER)
+        # Only here, so that dq follows dv at once; s needs the registers.
         b_dv = warpgroup_mma_wait(1, deps=[b_dv])
-        # Scores read twice as much of shared memory as dk: at head dim 64 dq's tile is stored
-        # beside dk, at 128 that takes longer.
-        if HEAD_DIM == 64:
-            b_dk = warpgroup_mma(gl.convert_layout(ds, LEFT), b_q, b_dk, is_async=True)
         # After the last step there is no next block: its product is never used.
         mbarrier.wait(memory.q_full.index(next_at.stage), next_at.phase, pred=i + 1 < work.steps)
         next_q = memory.q.index(next_at.stage).reshape([BLOCK_M, HEAD_DIM])
-        s = warpgroup_mma(k, next_q.permute((1, 0)), no_s, use_acc=False, is_async=True)
-        if HEAD_DIM != 64:
-            b_dk = warpgroup_mma(gl.convert_layout(ds, LEFT), b_q, b_dk, is_async=True)
-        unit = _units(memory.rows, at.stage, v_most, k_most, DQ_LAYOUT)
-        b_dq = warpgroup_mma_wait(2, deps=[b_dq])
-        memory.dq.store(_spread(_to_fixed(b_dq * unit[:, None])))
-        fence_async_shared()
-        partition_barrier()
-        add_to_global(dq, [work.row(i_h, i_m), 0], memory.dq)
+        own_k = k.slice(OWN, ROWS, 0)
+        s = warpgroup_mma(own_k, next_q.permute((1, 0)), no_s, use_acc=False, is_async=True)
+        b_dq = warpgroup_mma_wait(1, deps=[b_dq])
+        if i + 1 < work.steps:
+            _meet("arrive", READ + 2 * OTHER + (i + 1 & 1), 8, 4)
+        # Triton puts a barrier after it, which a stage of ds needs as well.
+        tma.store_wait(0)
+        if i > 0:
+            add(dq, [row + FIRST, COLUMN], memory.dq.index(I_CONSUMER), b_dq * unit[:, None])
+        # Only here: a warp waits to start a product while others are queued.
+        b_dk = warpgroup_mma(gl.convert_layout(ds, LEFT), b_q, b_dk, is_async=True)
+        unit = units(memory.rows, at.stage, FIRST, v_most, k_most, DQ_LAYOUT)
+        row = work.row(i_h, i_m)
         s, b_dk = warpgroup_mma_wait(0, deps=[s, b_dk])
         if i + work.STAGES < work.steps:
-            _hand_back("arrive", at.stage, 8)
+            _meet("arrive", EMPTY + at.stage, 9, 4)
         at = next_at
         i_h, i_m = work.next(i_h, i_m)
-    partition_barrier()
-    memory.v.index(0).reshape([BLOCK_N, HEAD_DIM]).store(b_dv.to(DTYPE))
-    memory.k.index(0).reshape([BLOCK_N, HEAD_DIM]).store((b_dk * scale).to(DTYPE))
+    if some:
+        last = work.steps + 1 & 1
+        _meet("sync", FULL + 2 * OTHER + last, 8, 4)
+        k = memory.k.index(0).reshape([BLOCK_N, HEAD_DIM])
+        b_dq = _query_grads(memory.ds.index(last), k, no_dq, I_CONSUMER)
+        b_dq = warpgroup_mma_wait(0, deps=[b_dq])
+        tma.store_wait(0)
+        add(dq, [row + FIRST, COLUMN], memory.dq.index(I_CONSUMER), b_dq * unit[:, None])
+    _meet("sync", END, 8, 4)
+    memory.v.index(0).reshape([BLOCK_N, HEAD_DIM]).slice(OWN, ROWS, 0).store(b_dv.to(DTYPE))
+    b_dk *= scale
+    memory.k.index(0).reshape([BLOCK_N, HEAD_DIM]).slice(OWN, ROWS, 0).store(b_dk.to(DTYPE))
     fence_async_shared()
-    partition_barrier()
-    row = work.i_n * BLOCK_N
-    tma.async_copy_shared_to_global(dv, work.own.k_box(work.i_kv, row), memory.v.index(0))
-    tma.async_copy_shared_to_global(dk, work.own.k_box(work.i_kv, row), memory.k.index(0))
+    _meet("sync", END, 8, 4)
+    if I_CONSUMER == 0:
+        row = work.i_n * BLOCK_N
+        tma.async_copy_shared_to_global(dv, work.own.k_box(work.i_kv, row), memory.v.index(0))
+        tma.async_copy_shared_to_global(dk, work.own.k_box(work.i_kv, row), memory.k.index(0))
     tma.store_wait(0)
 
 
@@ -320,7 +319,7 @@ def attention_backward_hopper(
     else:
         n_n = gl.cdiv(seqlen_k, BLOCK_N)
         i_n, i_bh = in_order(n_n, batch, kv_heads, heads_together, False)
-    o_bound = gl.arange(0, BLOCKS, gl.BlockedLayout([1], [32], [8], [0]))
+    o_bound = gl.arange(0, BLOCKS, gl.BlockedLayout([1], [32], [4], [0]))
     p_bound = bounds + (first_bound if PACKED else i_bh * n_n) + o_bound
     k_most = gl.max(gl.load(p_bound, mask=o_bound < n_n, other=0.0), 0)
     p_bound += n_k if PACKED else batch * kv_heads * n_n
@@ -360,23 +359,14 @@ def attention_backward_hopper(
         gl.allocate_shared_memory(gl.float32, [STAGES * 3, BLOCK_M], rows.layout),
         gl.allocate_shared_memory(
             q.dtype,
-            [1, BLOCK_N, BLOCK_M],
+            [2, BLOCK_N, BLOCK_M],
             gl.NVMMASharedLayout.get_default_for([BLOCK_N, BLOCK_M], q.dtype),
         ),
-        gl.allocate_shared_memory(dq.dtype, dq.block_shape, dq.layout),
+        gl.allocate_shared_memory(dq.dtype, [2] + dq.block_shape, dq.layout),  # noqa: RUF005
         barriers(2, 1),
         barriers(STAGES, 1),
         barriers(STAGES, 1),
     )
     fence_async_shared()
-    gl.warp_specialize(
-        [
-            (
-                _consume,
-                (dq, dk, dv, memory, work, scale, scale_log2, v_most, k_most),
-            ),
-            (_produce, (q, k, v, dout, rows, memory, work)),
-        ],
-        [1],
-        [24],
-    )
+    consumed = (dq, dk, dv, memory, work, scale, scale_log2, v_most, k_most)
+    specialise(_consume, consumed, _produce, (q, k, v, dout, rows, memory, work), 2)
