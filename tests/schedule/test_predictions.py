@@ -128,6 +128,33 @@ def test_the_last_blocks_leave_other_multiprocessors_without_work() -> None:
     assert one_more.us > one_more.clocks / 1.83e3
 
 
+@triton.jit
+def chase(x, out, N: tl.constexpr):  # type: ignore[no-untyped-def]  # Triton's
+    value = tl.arange(0, N)
+    for _ in tl.static_range(8):
+        value = tl.load(x + value)
+    tl.store(out + tl.program_id(0) * N + tl.arange(0, N), value)
+
+
+def chased(programs: int) -> prediction.Prediction:
+    def call() -> None:
+        x = torch.empty(1024, dtype=torch.int32, device="cuda")
+        chase[(programs,)](x, torch.empty(programs * 1024, dtype=torch.int32, device="cuda"), 1024)
+
+    (found,) = reading.read(record(call, HOPPER).launches)
+    assert found.occupancy.blocks == 16 and found.prediction is not None
+    return found.prediction
+
+
+def test_a_second_wave_takes_time_also_where_memory_limits_the_launch() -> None:
+    one, two = chased(16 * 132), chased(17 * 132)
+    assert one.limited_by == two.limited_by == "memory"
+    assert one.idle == 0
+    # Each wave is as long as its blocks, which wait for one load after the other.
+    assert two.clocks + two.idle == pytest.approx(2 * two.parts["ends"], rel=0.05)
+    assert two.us > 1.1 * one.us
+
+
 @pytest.mark.parametrize("share", [0.25, 0.5, 1.0])
 def test_the_longest_block_ends_as_fast_as_it_runs_by_itself(share: float) -> None:
     # Four blocks at once on each of 100 SMs; the longest runs twice as often as the mean.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tools.harness.lint_on_card import lint, timing
+from tools.harness.lint_on_card import counting, lint, timing
 from warpwatch.instruments.gpu.card.software import FakeGpu, Script
 
 # A product with scales, called as the libraries' own kernel is.
@@ -88,7 +88,7 @@ def test_shapes_come_from_the_name_of_a_table_and_from_what_is_said() -> None:
         lint.shapes(name, "fused_moe", "K=4096")
 
 
-def test_a_job_holds_what_fell_and_the_fastest_of_the_others(library: Path, tmp_path: Path) -> None:
+def test_a_job_holds_what_fell_and_all_others(library: Path, tmp_path: Path) -> None:
     table = tmp_path / "N=128,K=1024,device_name=AMD.json"
     table.write_text(json.dumps({"triton_version": "3.4.0", **TABLE}), encoding="utf-8")
     import triton
@@ -107,25 +107,58 @@ def test_a_job_holds_what_fell_and_the_fastest_of_the_others(library: Path, tmp_
     assert json.loads(json.dumps(job)) == job
 
 
-def test_what_fell_is_timed_next_to_the_fastest_of_the_others(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """On a software card; one configuration does not fit."""
+def row(name: str) -> dict[str, Any]:
+    return {"name": name, "config": {"is": name}, "predicted_us": 1.0}
+
+
+def case_of(fell: Sequence[str], others: Sequence[str], table: str = "t.json") -> dict[str, Any]:
+    shape = {"M": 64, "N": 128}
+    case = {"kernel": "block_int8", "table": table, "tuned_for": "sm_80", "shape": shape}
+    spilled = [{**row(one), "reasons": ["registers spill"]} for one in fell]
+    return {**case, "fell": spilled, "others": [row(one) for one in others]}
+
+
+def timed_on(us: Mapping[str, float], case: Mapping[str, Any]) -> dict[str, Any]:
+    """What a card writes, on a software card whose configurations take ``us``."""
     gpu = FakeGpu()
-    us = {"fell": 25.0, "equal": 20.1, "best": 20.0, "other": 22.0}
 
     def launch(config: Mapping[str, str]) -> None:
         gpu.script = Script(us=us[config["is"]])
 
-    def row(name: str) -> dict[str, Any]:
-        return {"name": name, "config": {"is": name}, "predicted_us": 1.0, "reasons": ["spills"]}
+    times = timing.case_times(gpu, launch, case, seconds=5.0)
+    return json.loads(json.dumps({"cases": [counting.with_times(case, times)]}))  # type: ignore[no-any-return]
 
-    shape = {"M": 64, "N": 128}
-    case = {"kernel": "block_int8", "table": "t.json", "tuned_for": "sm_80", "shape": shape}
-    case |= {"fell": [row("fell"), row("too-large"), row("equal")]}
-    case |= {"others": [row("best"), row("other")]}
-    found = timing.ratios(gpu, launch, case, seconds=5.0)
-    assert found == pytest.approx([1.25, math.inf, 1.005], rel=0.01)
-    said = capsys.readouterr().out
-    assert "too-large does not run: KeyError" in said
-    assert "(sm_80) M=64 N=128: best 20.0 us" in said
+
+def test_what_fell_is_held_against_the_best_of_the_others(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One configuration does not fit: no other is slower."""
+    case = case_of(["fell", "too-large", "equal"], ["best", "other"])
+    times = timed_on({"fell": 25.0, "equal": 20.1, "best": 20.0, "other": 22.0}, case)
+    assert "too-large does not run: KeyError" in capsys.readouterr().out
+    found = counting.counted({"cases": [case]}, times)
+    assert found.ratios == pytest.approx([1.25, math.inf, 1.005], rel=0.01)
+    assert "(sm_80) M=64 N=128: best 20.0 us" in found.lines[0]
+    assert "registers spill" in found.lines[1]
+    assert found.summary.startswith("2 of 3 configurations that fell are at least 10 % slower")
+    assert not found.is_enough
+
+
+def test_a_newer_lint_is_held_against_times_that_a_card_wrote() -> None:
+    """The best of the others is another where other configurations fell, and a configuration is
+    known by what it holds, not by its name."""
+    us = {"a": 25.0, "b": 20.0, "c": 22.0}
+    times = timed_on(us, case_of(["a", "b"], ["c"]))
+    assert counting.counted({"cases": [case_of(["a", "b"], ["c"])]}, times).slower == 1
+    newer = case_of(["a"], ["c", "b"])
+    newer["fell"][0]["name"] = "renamed"
+    newer["others"].append(row("never timed"))
+    found = counting.counted({"cases": [newer, case_of(["a"], ["b"], table="new")]}, times)
+    assert found.ratios == pytest.approx([1.25], rel=0.01)
+    assert found.is_enough
+    assert [one.strip() for one in found.lines if "no time" in one] == [
+        "1 configurations have no time",
+        "1 cases have no time",
+    ]
+    with pytest.raises(ValueError, match="got times of none of them"):
+        counting.counted({"cases": [case_of(["a"], ["b"], table="new")]}, times)

@@ -1,4 +1,4 @@
-"""Lints tables of other projects and chooses what a card has to time."""
+"""Lints tables of other projects for a card to time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from warpwatch.instruments.compiled.diff import cliffs, sides
 from warpwatch.instruments.compiled.measure import jobs
 
 TARGET = "sm_90"
-OTHERS = 4  # configurations of a case that did not fall, the fastest by prediction
 
 
 def prepared(cases: Sequence[Sequence[str]], triton: str) -> dict[str, Any]:
@@ -47,8 +46,7 @@ def prepared(cases: Sequence[Sequence[str]], triton: str) -> dict[str, Any]:
                     file=sys.stderr,
                 )
                 found.append(one)
-    cases_with = [one for one in found if one["fell"] and one["others"]]
-    return {"triton": triton, "target": TARGET, "sources": sources, "cases": cases_with}
+    return {"triton": triton, "target": TARGET, "sources": sources, "cases": found}
 
 
 def extracted(path: Path, kernel: str) -> str:
@@ -92,7 +90,7 @@ def shapes(table: str, kernel: str, said: str) -> list[dict[str, int]]:
 def linted(
     kernel: str, source: str, table: Path, tuned_for: str, shape: Mapping[str, int], triton: str
 ) -> dict[str, Any]:
-    """One table at one shape: what fell, and the fastest of the others."""
+    """One table at one shape: what fell, and the others, the fastest by prediction first."""
     read, mistakes = tuned.read(str(table), {})
     if mistakes:
         raise ValueError("; ".join(f"{table}: {one}" for one in mistakes))
@@ -140,5 +138,5 @@ def linted(
         "shape": dict(shape),
         "compared": len(configurations) - len(unknown),
         "fell": [{**described(one.name), "reasons": list(one.reasons)} for one in fell],
-        "others": good[:OTHERS],
+        "others": good,
     }

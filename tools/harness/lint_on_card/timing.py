@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import math
 import multiprocessing
 import sys
@@ -13,17 +14,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tools.harness.lint_on_card import tuned_kernels
+from tools.harness.lint_on_card import counting, tuned_kernels
 from warpwatch.instruments.gpu import latency
 from warpwatch.instruments.gpu.card.interface import Gpu
 from warpwatch.instruments.gpu.card.through_torch import TorchGpu
 
-SLOWER = 1.1
 LIMITS = latency.Limits(target=0.01, min_samples=9, max_samples=31, warm_up_seconds=0.01)
 _PROCESSES = 12
 
 
-def timed(job: Mapping[str, Any], seconds: float) -> int:
+def timed(job: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     """Time a job and print the ratios.
 
     Args:
@@ -31,7 +31,7 @@ def timed(job: Mapping[str, Any], seconds: float) -> int:
         seconds: For measuring, in all.
 
     Returns:
-        0 where nine of ten that fell are at least a tenth slower, else 1.
+        The job with the times of every configuration, as JSON has it.
     """
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tuned-") as folder:
@@ -48,20 +48,17 @@ def timed(job: Mapping[str, Any], seconds: float) -> int:
         import torch
 
         gpu = TorchGpu()
-        found: list[float] = []
+        cases = []
         for number, case in enumerate(job["cases"]):
             left = seconds * (number + 1) / len(job["cases"]) - (time.monotonic() - started)
             prepare = tuned_kernels.PREPARED[case["kernel"]]
             launch = prepare(source=files[case["kernel"]], **case["shape"])
-            found += ratios(gpu, launch, case, max(left, 0.5))
+            times = case_times(gpu, launch, case, max(left, 0.5))
+            print("\n".join(counting.of_case(case, times).lines))
+            cases.append(counting.with_times(case, times))
             torch.cuda.empty_cache()
-    slower = sum(one >= SLOWER for one in found)
-    print(
-        f"{slower} of {len(found)} configurations that fell are at least "
-        f"{100 * (SLOWER - 1):.0f} % slower than the best of the others "
-        f"({100 * slower / len(found):.0f} %), {time.monotonic() - started:.0f} s in all"
-    )
-    return int(slower < 0.9 * len(found))
+    print(f"{time.monotonic() - started:.0f} s in all")
+    return {**job, "cases": cases}
 
 
 def _compiled(
@@ -77,13 +74,13 @@ def _compiled(
         print(f"{kernel} {config}: {type(error).__name__}", file=sys.stderr)
 
 
-def ratios(
+def case_times(
     gpu: Gpu,
     launch: Callable[[Mapping[str, Any]], object],
     case: Mapping[str, Any],
     seconds: float,
-) -> list[float]:
-    """Time one case, its configurations interleaved, and print each.
+) -> dict[str, tuple[float, float, float]]:
+    """Time the configurations of one case, interleaved.
 
     Args:
         gpu: The card; it holds each launch back until all of it is queued, so that no time of the
@@ -93,30 +90,23 @@ def ratios(
         seconds: For measuring, about.
 
     Returns:
-        The time of each configuration that fell, as a ratio to the fastest of the others.
+        By the configuration as JSON its median time in microseconds and the interval of that;
+        infinite where it does not run.
     """
     every = [*case["fell"], *case["others"]]
-    calls = {}
+    calls, times = {}, {}
     for one in every:
+        key = json.dumps(one["config"], sort_keys=True)
         try:
             launch(one["config"])
-            calls[one["name"]] = functools.partial(launch, one["config"])
+            calls[key] = functools.partial(launch, one["config"])
         except Exception as error:  # what does not fit is slower than anything
             print(f"  {one['name']} does not run: {type(error).__name__}")
+            times[key] = (math.inf, math.inf, math.inf)
     limits = replace(LIMITS, seconds=seconds / len(every))
-    found = latency.interleave(gpu, calls, "cold", limits)
-    times = [found[one["name"]].us if one["name"] in found else math.inf for one in every]
-    best = min(times[len(case["fell"]) :])
-    shape = " ".join(f"{name}={value}" for name, value in case["shape"].items())
-    print(f"{case['kernel']} {case['table']} ({case['tuned_for']}) {shape}: best {best:.1f} us")
-    for one, us in zip(every, times, strict=True):
-        low, high = found[one["name"]].interval_us if one["name"] in found else (us, us)
-        print(
-            f"  {'fell ' if one in case['fell'] else 'other'} {one['name']:>6} {us:9.1f} us "
-            f"{us / best:6.2f} ({low / best:.2f} to {high / best:.2f})  "
-            f"predicted {one['predicted_us']:9.1f} us  {'; '.join(one.get('reasons', ()))[:110]}"
-        )
-    return [us / best for us in times[: len(case["fell"])]]
+    for key, found in latency.interleave(gpu, calls, "cold", limits).items():
+        times[key] = (found.us, *found.interval_us)
+    return times
 
 
 def written(sources: Mapping[str, str], folder: Path) -> dict[str, str]:

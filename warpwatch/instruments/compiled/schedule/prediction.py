@@ -132,11 +132,10 @@ def predict(
     ends = begins * (each_slot if longest == run.limited_by else filled)
     shares = run.parts if longest == run.limited_by else {longest: clocks[longest] - ends}
     made = {**shares, "ends": ends + first}
-    if longest == run.limited_by:
-        whole = _last_block(launch.programs, sms, resident, run, begins)
-        idle = max(0.0, whole - clocks[longest])
-    else:
-        idle = clocks[longest] * (1 / filled - 1)
+    # The time ends with the last block, whatever limits the others.
+    idle = max(0.0, _last_block(launch.programs, sms, resident, run, begins) - clocks[longest])
+    if longest != run.limited_by:
+        idle = max(idle, clocks[longest] * (1 / filled - 1))
     us = (total + idle) / device.clock_ghz / 1e3
     return Prediction(total, us, longest, not visited.notes, made, idle, machine.checked)
 
