@@ -14,6 +14,7 @@ from kernels.attention.common.packed.sequences import bounds, describable_as, de
 from kernels.attention.common.problem import Problem
 from kernels.attention.common.program_order import taken, together
 from kernels.attention.common.scores import Scores, is_far, of_head
+from kernels.attention.portable.tile import Place, tile_of
 from kernels.attention.portable.tuning.choose import Asked, choose_forward
 from kernels.attention.portable.tuning.plain import RAGGED_FORWARD
 from kernels.device.products import sum_type
@@ -53,7 +54,6 @@ def attention_forward(
     CAUSAL: tl.constexpr,
     EVEN: tl.constexpr,
     PRESCALE: tl.constexpr,
-    NATURAL: tl.constexpr,
     TMA: tl.constexpr,
     BRANCH: tl.constexpr,
     TOGETHER: tl.constexpr,
@@ -63,8 +63,8 @@ def attention_forward(
 
     k and v are pointers or, with TMA, descriptors; their strides are then not used.
     EVEN says that seqlen_k is a multiple of BLOCK_N, PRESCALE that the scale is not positive.
-    Powers of 2 serve and ``scale_log`` holds log2(e); with NATURAL, for fp32, it does not, and
-    powers of e serve: a rounding less in the log-sum-exp.
+    Powers of 2 serve and ``scale_log`` holds log2(e); for fp32 it does not, and powers of e serve:
+    a rounding less in the log-sum-exp.
 
     ``rows`` gets what lse does, with marks (common/numerics/heavy_rows.py), for the gradients;
     either may be None. With ``sequences`` that are packed the lengths are those of the longest,
@@ -136,6 +136,7 @@ def attention_forward(
     )
 
     FAR: tl.constexpr = is_far(None if asked.bias is None else asked.bias.dtype)
+    NATURAL: tl.constexpr = b_q.dtype == tl.float32
     b_max, b_sum, b_sink = begun(asked, i_h, BLOCK_M, NATURAL, FAR)
     b_out = tl.zeros([BLOCK_M, BLOCK_DV], dtype=sum_type(b_q.dtype))
 
@@ -148,49 +149,35 @@ def attention_forward(
         o_full = o_full if BRANCH else 0
     o_first = 0
     o_inner = 0
-    k_first = k
-    v_first = v
-    k_inner = k
-    v_inner = v
     if left_offset is not None and (blocks.listed is None or BRANCH):
         # Before the whole blocks, those whose first keys some rows no longer see.
         o_inner = tl.cdiv(tl.maximum(o_row + BLOCK_M - 1 + left_offset, 0), BLOCK_N) * BLOCK_N
         if blocks.listed is None:
             o_first = tl.maximum(o_row + left_offset, 0) // BLOCK_N * BLOCK_N
-            if not TMA:
-                k_first += o_first.to(tl.int64) * strides.k.row
-                v_first += o_first.to(tl.int64) * strides.v.row
-                k_inner += o_inner.to(tl.int64) * strides.k.row
-                v_inner += o_inner.to(tl.int64) * strides.v.row
+    at = Place(i_at, i_kv, o_row, causal_offset, left_offset)
+    TILE: tl.constexpr = tile_of(HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL)
     if BRANCH:
         b_out, b_max, b_sum = attend(
-            b_q, b_out, b_max, b_sum, k_first, v_first, i_at, i_kv, o_first, o_inner, o_full, o_end,
-            o_row, strides, seqlen_k, causal_offset, left_offset, scale_log, scores, HEAD_DIM,
-            HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, PRESCALE, NATURAL, TMA,
+            b_q, b_out, b_max, b_sum, k, v, at, o_first, o_inner, o_full, o_end, strides, scale_log,
+            scores, TILE, True, PRESCALE, TMA,
         )  # fmt: skip
-    if left_offset is not None and blocks.listed is None and not BRANCH:
-        o_full = tl.maximum(o_full, o_inner)
-        b_out, b_max, b_sum = attend(
-            b_q, b_out, b_max, b_sum, k_first, v_first, i_at, i_kv, o_first, None, None,
-            tl.minimum(o_inner, o_end), o_row, strides, seqlen_k, causal_offset, left_offset,
-            scale_log, scores, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL,
-            True, PRESCALE, NATURAL, TMA,
-        )  # fmt: skip
-    if blocks.listed is None and not BRANCH:
-        b_out, b_max, b_sum = attend(
-            b_q, b_out, b_max, b_sum, k_inner, v_inner, i_at, i_kv, o_inner, None, None, o_full,
-            o_row, strides, seqlen_k, causal_offset, left_offset, scale_log, scores, HEAD_DIM,
-            HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, False, PRESCALE, NATURAL, TMA,
-        )  # fmt: skip
-    if (CAUSAL or not EVEN or blocks.listed is not None) and not BRANCH:
-        if not TMA and blocks.listed is None:
-            k += o_full.to(tl.int64) * strides.k.row
-            v += o_full.to(tl.int64) * strides.v.row
-        b_out, b_max, b_sum = attend(
-            b_q, b_out, b_max, b_sum, k, v, i_at, i_kv, o_full, None, None, o_end, o_row, strides,
-            seqlen_k, causal_offset, left_offset, scale_log, scores, HEAD_DIM, HEAD_DIM_V, BLOCK_M,
-            BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, PRESCALE, NATURAL, TMA,
-        )  # fmt: skip
+    else:
+        if left_offset is not None and blocks.listed is None:
+            o_full = tl.maximum(o_full, o_inner)
+            b_out, b_max, b_sum = attend(
+                b_q, b_out, b_max, b_sum, k, v, at, o_first, None, None, tl.minimum(o_inner, o_end),
+                strides, scale_log, scores, TILE, True, PRESCALE, TMA,
+            )  # fmt: skip
+        if blocks.listed is None:
+            b_out, b_max, b_sum = attend(
+                b_q, b_out, b_max, b_sum, k, v, at, o_inner, None, None, o_full, strides, scale_log,
+                scores, TILE, False, PRESCALE, TMA,
+            )  # fmt: skip
+        if CAUSAL or not EVEN or blocks.listed is not None:
+            b_out, b_max, b_sum = attend(
+                b_q, b_out, b_max, b_sum, k, v, at, o_full, None, None, o_end, strides, scale_log,
+                scores, TILE, True, PRESCALE, TMA,
+            )  # fmt: skip
 
     b_out, b_lse = finished(b_out, b_max, b_sum, b_sink, asked, i_h, NATURAL, FAR)
     if lse is not None:
@@ -258,7 +245,6 @@ def _launch(
         **tiles,
         EVEN=packed is None and seqlen_k % config.block_n == 0,
         PRESCALE=not (problem.scale > 0.0 or options.modifies),
-        NATURAL=natural,
         TMA=tma,
         BRANCH=config.branch and branch,
         TOGETHER=together(heads) if ordered else 0,
