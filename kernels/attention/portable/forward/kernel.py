@@ -9,13 +9,21 @@ import triton.language as tl
 from kernels.attention.common.addressing import Layout
 from kernels.attention.common.masks import keys_of_rows
 from kernels.attention.common.numerics.constants import LOG2_E
+from kernels.attention.common.numerics.fp8_scales import (
+    OFFSET,
+    Scales,
+    no_zero,
+    scale_of,
+    with_sign,
+)
 from kernels.attention.common.numerics.heavy_rows import marked
 from kernels.attention.common.packed.sequences import bounds, describable_as, described
 from kernels.attention.common.problem import Problem
 from kernels.attention.common.program_order import taken, together
-from kernels.attention.common.scores import Scores, is_far, of_head
+from kernels.attention.common.scores import ScoreOptions, Scores, is_far, of_head
 from kernels.attention.portable.tile import Place, tile_of
 from kernels.attention.portable.tuning.choose import Asked, choose_forward
+from kernels.attention.portable.tuning.fp8 import choose_fp8
 from kernels.attention.portable.tuning.plain import RAGGED_FORWARD
 from kernels.device.products import sum_type
 from kernels.runtime import targets
@@ -34,6 +42,8 @@ def attention_forward(
     lse,
     rows,
     sequences,
+    scales,
+    scale_strides,
     strides,
     heads,
     heads_per_kv,
@@ -57,6 +67,7 @@ def attention_forward(
     TMA: tl.constexpr,
     BRANCH: tl.constexpr,
     TOGETHER: tl.constexpr,
+    OFFSET: tl.constexpr,
 ):
     """Row i sees key j when j < seqlen_k, with CAUSAL j <= i + causal_offset, and j >= i +
     left_offset unless that is None; blocks that no row sees are not read.
@@ -67,8 +78,10 @@ def attention_forward(
     a rounding less in the log-sum-exp.
 
     ``rows`` gets what lse does, with marks (common/numerics/heavy_rows.py), for the gradients;
-    either may be None. With ``sequences`` that are packed the lengths are those of the longest,
-    both offsets count from the bottom-right corner, lse is (heads, tokens).
+    either may be None. ``scales``, of fp8 only, are read here, never on the host: a launch does
+    not wait for what computed them. OFFSET is as the loop takes it. With ``sequences`` that
+    are packed the lengths are those of the longest, both offsets count from the bottom-right
+    corner, lse is (heads, tokens).
     """
     cu_q, cu_k = sequences
     n_blocks = tl.cdiv(seqlen_q, BLOCK_M)
@@ -97,6 +110,20 @@ def attention_forward(
         causal_offset += seqlen_k - seqlen_q
         if left_offset is not None:
             left_offset += seqlen_k - seqlen_q
+    SCALED: tl.constexpr = scales.q is not None or scales.k is not None
+    if SCALED:
+        factor = scale_log if asked.factor is None else asked.factor
+        if scales.q is not None:
+            factor *= scale_of(scales.q, i_b, i_h, scale_strides.q)
+        if scales.k is not None:
+            factor *= scale_of(scales.k, i_b, i_kv, scale_strides.k)
+        if asked.factor is None:
+            scale_log = factor
+        else:
+            none = asked.slope_strides
+            asked = ScoreOptions(
+                factor, asked.softcap, None, none, None, None, None, None, None, none
+            )
     own = of_head(asked, blocks, i_b, i_h, i_m * BLOCK_M)
     scores = Scores(asked, blocks, own, seqlen_k - seqlen_q, seqlen_q, seqlen_k, None, i_bh)
 
@@ -135,6 +162,9 @@ def attention_forward(
         other=0.0,
     )
 
+    if SCALED and asked.factor is None and not PRESCALE:
+        b_q = with_sign(b_q, scale_log)
+        scale_log = no_zero(tl.abs(scale_log))
     FAR: tl.constexpr = is_far(None if asked.bias is None else asked.bias.dtype)
     NATURAL: tl.constexpr = b_q.dtype == tl.float32
     b_max, b_sum, b_sink = begun(asked, i_h, BLOCK_M, NATURAL, FAR)
@@ -159,27 +189,31 @@ def attention_forward(
     if BRANCH:
         b_out, b_max, b_sum = attend(
             b_q, b_out, b_max, b_sum, k, v, at, o_first, o_inner, o_full, o_end, strides, scale_log,
-            scores, TILE, True, PRESCALE, TMA,
+            scores, TILE, True, PRESCALE, TMA, OFFSET,
         )  # fmt: skip
     else:
         if left_offset is not None and blocks.listed is None:
             o_full = tl.maximum(o_full, o_inner)
             b_out, b_max, b_sum = attend(
                 b_q, b_out, b_max, b_sum, k, v, at, o_first, None, None, tl.minimum(o_inner, o_end),
-                strides, scale_log, scores, TILE, True, PRESCALE, TMA,
+                strides, scale_log, scores, TILE, True, PRESCALE, TMA, OFFSET,
             )  # fmt: skip
         if blocks.listed is None:
             b_out, b_max, b_sum = attend(
                 b_q, b_out, b_max, b_sum, k, v, at, o_inner, None, None, o_full, strides, scale_log,
-                scores, TILE, False, PRESCALE, TMA,
+                scores, TILE, False, PRESCALE, TMA, OFFSET,
             )  # fmt: skip
         if CAUSAL or not EVEN or blocks.listed is not None:
             b_out, b_max, b_sum = attend(
                 b_q, b_out, b_max, b_sum, k, v, at, o_full, None, None, o_end, strides, scale_log,
-                scores, TILE, True, PRESCALE, TMA,
+                scores, TILE, True, PRESCALE, TMA, OFFSET,
             )  # fmt: skip
 
+    if OFFSET > 0:
+        b_max -= OFFSET
     b_out, b_lse = finished(b_out, b_max, b_sum, b_sink, asked, i_h, NATURAL, FAR)
+    if scales.v is not None:
+        b_out *= scale_of(scales.v, i_b, i_kv, scale_strides.v)
     if lse is not None:
         tl.store(lse + o_m, b_lse, mask=in_m)
     if rows is not None:
@@ -204,17 +238,22 @@ def launch(
     out: torch.Tensor,
     lse: torch.Tensor | None,
     rows: torch.Tensor | None = None,
+    scales: Scales | None = None,
 ) -> None:
     """Fill ``out``, ``lse`` and ``rows``, of 16-bit operands lse with marks
     (common/numerics/heavy_rows.py), for checked arguments of layout (batch, seqlen, heads,
-    head_dim)."""
+    head_dim); of fp8 by ``scales``."""
     problem = problem.near()
     with targets.on_device_of(problem.q):
-        _launch(problem, out, lse, rows)
+        _launch(problem, out, lse, rows, scales)
 
 
 def _launch(
-    problem: Problem, out: torch.Tensor, lse: torch.Tensor | None, rows: torch.Tensor | None
+    problem: Problem,
+    out: torch.Tensor,
+    lse: torch.Tensor | None,
+    rows: torch.Tensor | None,
+    scales: Scales | None,
 ) -> None:
     q, k, v, mask, packed = problem.q, problem.k, problem.v, problem.mask, problem.packed
     (seqlen_q, seqlen_k), options, target = problem.lengths, problem.options, targets.current()
@@ -223,10 +262,13 @@ def _launch(
     describable = describable_as(packed, k, v)
     asked = Asked.of(target, problem, describable, options.alone)
     config = choose_forward(target, max(problem.head_dims), q.dtype, asked)
+    if scales is not None:
+        config = choose_fp8(target, max(problem.head_dims))
     tma = config.tma and describable and not (asked.other and asked.packed)
     branch = problem.is_masked or (asked.ragged and target.name in RAGGED_FORWARD)
     # Where a row's place decides how many keys it sees: not in a window.
-    ordered = mask.causal and mask.left is None and options.block_mask is None and not natural
+    ordered = mask.causal and mask.left is None and options.block_mask is None
+    ordered = ordered and not natural and scales is None
     few = seqlen_k == 1 or (mask.causal and seqlen_q == mask.offset == 1)
     kernel = attention_forward_few_keys if few else attention_forward
     noted(kernel, (triton.cdiv(seqlen_q, config.block_m) * heads,))(
@@ -236,6 +278,8 @@ def _launch(
         out=out,
         lse=lse,
         rows=rows,
+        scales=scales or Scales(None, None, None),
+        scale_strides=None if scales is None else scales.strides(),
         strides=Layout.of(q=q, k=k, v=v, out=out),
         heads=problem.heads,
         **problem.sizes,
@@ -248,5 +292,6 @@ def _launch(
         TMA=tma,
         BRANCH=config.branch and branch,
         TOGETHER=together(heads) if ordered else 0,
+        OFFSET=OFFSET.get(q.dtype, 0),
         **config.constants(),
     )

@@ -33,6 +33,7 @@ def attend(
     MASKED: tl.constexpr,
     PRESCALE: tl.constexpr,
     TMA: tl.constexpr,
+    OFFSET: tl.constexpr,
 ):
     """Let the rows of ``at`` see the keys from ``o_first`` up to ``o_end``.
 
@@ -40,7 +41,8 @@ def attend(
     which ``at.i_b`` tells what it tells ``load_tile``.
 
     Without MASKED every row sees every one of them, and no comparison is spent on that; unless
-    ``o_full`` is None, neither is any from ``o_inner`` up to ``o_full``.
+    ``o_full`` is None, neither is any from ``o_inner`` up to ``o_full``. With OFFSET,
+    for fp8, weights are computed so many powers of 2 larger (portable/forward/fp8.py).
     """
     o_row, left_offset, seqlen_k = at.o_own, at.left_offset, scores.columns
     BLOCK_N: tl.constexpr = TILE.BLOCK_N
@@ -113,7 +115,8 @@ def attend(
             b_p = tl.exp2((b_s - b_max_new[:, None]) * scale_log)
             b_alpha = tl.exp2((b_max - b_max_new) * scale_log)
         else:
-            b_p = tl.exp2(b_s * scale - b_max_new[:, None])
+            b_shift = b_max_new - OFFSET if OFFSET > 0 else b_max_new
+            b_p = tl.exp2(b_s * scale - b_shift[:, None])
             b_alpha = tl.exp2(b_max - b_max_new)
         b_sum = b_sum * b_alpha.to(b_sum.dtype) + tl.sum(b_p, 1)
         b_out = b_out * b_alpha.to(b_out.dtype)[:, None]
@@ -127,7 +130,12 @@ def attend(
         else:
             WHOLE_V: tl.constexpr = TILE.BLOCK_DV == TILE.HEAD_DIM_V
             b_v = load_keys(v_at + o_v, in_dv[None, :], in_n[:, None], MASKED, WHOLE_V)
-        b_out = add_product(b_out, b_p.to(b_v.dtype), b_v)
+        if OFFSET > 0:
+            # Not as the product's accumulator: while Hopper's fp8 products add, they keep 14 bits.
+            # So the keys of a block are added there, and the blocks in fp32.
+            b_out += tl.dot(b_p.to(b_v.dtype), b_v)
+        else:
+            b_out = add_product(b_out, b_p.to(b_v.dtype), b_v)
         if not TMA and scores.blocks.listed is None:
             k += BLOCK_N * strides.k.row
             v += BLOCK_N * strides.v.row
