@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from kernels.attention.common.packed import tail as packed_rest
+from kernels.attention.common.packed.tail import clear
 from kernels.attention.decode import append as kvcache_append
 from kernels.attention.decode import launch as kvcache_launch
 from kernels.attention.decode.cache import Cache
@@ -52,7 +52,7 @@ def _attend(
     """(out, log-sum-exp) for checked arguments."""
     out, lse = unwritten(q, k_cache, v_cache)
     if cu_q is not None and out.numel():
-        packed_rest.clear_outputs(out, lse, cu_q)
+        clear(out, cu_q, lse=lse)
     if out.numel() and (cu_q is None or (max_q and cu_q.numel() > 1)):
         packed = cu_q is not None
         where = (seqlens, length, batch_idx, table)

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from kernels.attention.common.options import NAMES, Options
-from kernels.attention.common.packed import tail as packed_rest
 from kernels.attention.common.packed.sequences import Packed
+from kernels.attention.common.packed.tail import clear
 from kernels.attention.common.problem import Given, Mask, Problem
 from kernels.attention.dispatch import backward as gradients
 from kernels.attention.dispatch import forward as dispatch_forward
@@ -52,7 +52,7 @@ def flash_attention_varlen_op(
     if out.numel():
         for one in (lse, rows):
             if one.numel():
-                packed_rest.clear_outputs(out, one, packed.queries)
+                clear(out, packed.queries, lse=one)
     if out.numel() and max_q and cu_q.numel() > 1:
         options = Options(softcap, slopes, sinks, dropout, seed, exact_gradients)
         q, k, v = map(packed.spread, (q, k, v))

@@ -8,8 +8,8 @@ import torch
 
 from kernels.attention.common.numerics import fp8_scales
 from kernels.attention.common.options import Options
-from kernels.attention.common.packed import tail as packed_rest
 from kernels.attention.common.packed.sequences import Packed
+from kernels.attention.common.packed.tail import clear
 from kernels.attention.common.problem import Mask, Problem
 from kernels.attention.dispatch import fp8 as dispatch_fp8
 from kernels.attention.operators.outputs import unwritten
@@ -61,7 +61,7 @@ def _forward(
     out, lse = unwritten(q, k, v, out_dtype)
     packed = Packed.of(q, k, cu_q, cu_k, max_q, max_k, used_q, used_k)
     if out.numel():
-        packed_rest.clear_outputs(out, lse, packed.queries)
+        clear(out, packed.queries, lse=lse)
     if out.numel() and max_q and cu_q.numel() > 1:
         mask, options = Mask(causal, right, left), Options(softcap)
         scales = fp8_scales.Scales(near(q_scale), near(k_scale), near(v_scale))
