@@ -23,6 +23,7 @@ from .cache import (
     added_to,
     chunk_of,
     head_scale,
+    keys_before,
     keys_in_cache,
     lead,
     pages,
@@ -33,15 +34,8 @@ from .cache import (
     trail,
 )
 from .combine import finished
-from .tiles import (
-    as_operand,
-    block_at,
-    keys_of_tile,
-    load_tokens,
-    load_turned,
-    powers,
-    seen_keys,
-)
+from .rotary import load_rotated
+from .tiles import as_operand, block_at, load_tokens
 
 
 class Sight(NamedTuple):
@@ -115,7 +109,7 @@ def attention_kvcache(
     is two columns. EARLY lets the kernel after this one start, AFTER waits for what the one before
     it wrote. FAR: offsets within a block of keys, or among columns, need 64 bits.
     """
-    _, left, chunk = sight
+    right, left, chunk = sight
     cu_q = given.cu_q
     q_strides, qv_strides = strides.q, strides.qv
     k_strides, v_strides = strides.k, strides.v
@@ -143,11 +137,24 @@ def attention_kvcache(
     seqlen_k = tl.minimum(n_before + added, capacity)
     diagonal = seqlen_k - n_all
 
-    # Of the keys that any row of this tile sees this program has a share.
-    o_first, o_end, n_pad = keys_of_tile(
-        given, strides, sight, i_b, i_m, n_rows, diagonal, seqlen_k, GROUP, BLOCK_M, BLOCK_N,
-        CAUSAL,
-    )  # fmt: skip
+    # The first key that any row of this tile sees, in whole blocks, the one after the last, and how
+    # many at the front are no sequence's. Of these keys this program has a share.
+    i_early = i_m * BLOCK_M // GROUP + diagonal
+    i_late = tl.minimum(i_m * BLOCK_M + BLOCK_M - 1, n_rows - 1) // GROUP + diagonal
+    o_end = seqlen_k
+    o_first = 0
+    n_pad = 0
+    if CAUSAL:
+        o_end = tl.maximum(tl.minimum(o_end, i_late + right + 1), 0)
+    if left is not None:
+        o_first = tl.maximum(i_early + left, 0) // BLOCK_N * BLOCK_N
+    if given.leftpad is not None:
+        n_pad = keys_before(given.leftpad, strides.leftpad, i_b)
+        o_first = tl.maximum(n_pad // BLOCK_N * BLOCK_N, o_first)
+    if chunk is not None:
+        first = chunk_of(tl.maximum(i_early, n_pad), n_pad, chunk)
+        o_first = tl.maximum(first // BLOCK_N * BLOCK_N, o_first)
+        o_end = tl.minimum(o_end, chunk_of(i_late, n_pad, chunk) + chunk)
     share = tl.cdiv(tl.cdiv(tl.maximum(o_end - o_first, 0), BLOCK_N), splits) * BLOCK_N
     o_first += i_s * share
     o_end = tl.minimum(o_end, o_first + share)
@@ -167,11 +174,19 @@ def attention_kvcache(
     # [BLOCK_M, BLOCK_D]
     q += row_of(cu_q, i_b, o_first_q, q_strides)
     if ROTARY:
-        ORDERED: tl.constexpr = CAUSAL or left is not None or chunk is not None
-        b_q = load_turned(
-            q, q_strides, given, strides, positions, i_b, n_before, o_token, o_head, in_m, ORDERED,
-            HEAD_DIM, BLOCK_D, ROTARY, INTERLEAVED,
-        )  # fmt: skip
+        # To its position, or all to the first one where none is hidden from another.
+        first = n_before
+        if given.turned_from is not None:
+            first = tl.maximum(tl.load(given.turned_from + i_b), 0)
+        o_position = first + tl.zeros_like(o_token)
+        if CAUSAL or left is not None or chunk is not None:
+            o_position += o_token
+        o_position = tl.minimum(o_position, positions - 1).to(tl.int64)
+        o_q = o_token.to(tl.int64) * q_strides.row + o_head.to(tl.int64) * q_strides.head
+        b_q = load_rotated(
+            q + o_q, o_position, in_m, given, strides, q_strides.column, HEAD_DIM, BLOCK_D, ROTARY,
+            INTERLEAVED,
+        ).to(q.dtype.element_ty)  # fmt: skip
     else:
         b_q = load_tokens(q, q_strides, o_token, o_head, in_m, HEAD_DIM, BLOCK_D)
     if qv is not None:
@@ -276,10 +291,22 @@ def attention_kvcache(
         if given.slopes is not None:
             b_away = tl.abs(r_token + diagonal - o_key)
             b_s -= lead(b_slope, TURNED) * b_away.to(tl.float32)
-        seen = seen_keys(in_n, o_key, r_token, b_chunk, diagonal, sight, CAUSAL, TURNED)
+        seen = trail(in_n, TURNED)
+        if CAUSAL:
+            seen = seen & (o_key <= r_token + (diagonal + right))
+        if left is not None:
+            seen = seen & (o_key >= r_token + (diagonal + left))
+        if chunk is not None:
+            r_chunk = lead(b_chunk, TURNED)
+            seen = seen & (o_key >= r_chunk) & (o_key < r_chunk + chunk)
         b_s = tl.where(seen, b_s, float("-inf"))
         b_max_new = finite(tl.maximum(b_max, tl.max(b_s, 0 if TURNED else 1)), True)
-        b_p, b_alpha = powers(b_s, b_max, b_max_new, NATURAL, TURNED)
+        if NATURAL:
+            b_p = tl.exp(b_s - lead(b_max_new, TURNED))
+            b_alpha = tl.exp(b_max - b_max_new)
+        else:
+            b_p = tl.exp2(b_s - lead(b_max_new, TURNED))
+            b_alpha = tl.exp2(b_max - b_max_new)
         if TURNED:
             b_sums = b_sums * b_alpha[None, :] + b_p
         else:

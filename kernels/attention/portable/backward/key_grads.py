@@ -38,55 +38,6 @@ def load_of_rows(at, in_m, other, WHOLE: tl.constexpr):
 
 
 @triton.jit
-def queries_that_see(
-    b_first,
-    b_last,
-    at,
-    i_m,
-    o_m,
-    o_n,
-    MASKED: tl.constexpr,
-    ROWS: tl.constexpr,
-    BRANCH: tl.constexpr,
-):
-    """(keys, queries): from ``b_first`` of each key on and, in a window, up to ``b_last``. With
-    BRANCH only the first of both."""
-    if BRANCH or ROWS > 0:
-        seen = since(b_first - i_m, o_m.shape[0])
-    else:  # found with the compiler: unlike head dims spill 4 bytes on sm_100 by the other form
-        seen = at.o_own + o_n[:, None] <= i_m + o_m[None, :] + at.causal_offset
-    if at.left_offset is not None and not BRANCH:
-        if ROWS > 0:
-            within = up_to(b_last - i_m, o_m.shape[0])
-        else:
-            within = at.o_own + o_n[:, None] >= i_m + o_m[None, :] + at.left_offset
-        seen = seen & within if MASKED else within
-    return seen
-
-
-@triton.jit
-def weights_of_queries(
-    b_s, b_exponent, seen, b_last, at, i_m, scale, MASKED: tl.constexpr, BRANCH: tl.constexpr
-):
-    """``weights``, with BRANCH masked only where a tile meets an end of what is seen."""
-    KEYS: tl.constexpr = b_s.shape[0]
-    QUERIES: tl.constexpr = b_s.shape[1]
-    if BRANCH:
-        b_p = weights(b_s, b_exponent, seen, scale, False)
-        # One condition of constants and values would be a value.
-        if MASKED:  # noqa: SIM102
-            if i_m < at.o_own - at.causal_offset + KEYS - 1:
-                b_p = tl.where(seen, b_p, 0.0)
-        if at.left_offset is not None:  # noqa: SIM102
-            if i_m + QUERIES - 1 > at.o_own - at.left_offset:
-                within = up_to(b_last - i_m, QUERIES)
-                b_p = tl.where(within, b_p, 0.0)
-    else:
-        b_p = weights(b_s, b_exponent, seen, scale, MASKED or at.left_offset is not None)
-    return b_p
-
-
-@triton.jit
 def accumulate_kv(
     b_k,
     b_v,
@@ -167,18 +118,36 @@ def accumulate_kv(
         b_s, b_slope = modified(
             b_s, scores, i_m, o_m[None, :], o_column, o_n[:, None], b_k.dtype == tl.float32
         )
-        seen = queries_that_see(b_first, b_last, at, i_m, o_m, o_n, MASKED, ROWS, BRANCH)
+        # (keys, queries): from ``b_first`` of each key on and, in a window, up to ``b_last``.
+        if BRANCH or ROWS > 0:
+            seen = since(b_first - i_m, BLOCK_M)
+        else:  # found with the compiler: unlike head dims spill 4 bytes on sm_100 by the other form
+            seen = o_column + o_n[:, None] <= i_m + o_m[None, :] + causal_offset
+        if left_offset is not None and not BRANCH:
+            if ROWS > 0:
+                within = up_to(b_last - i_m, BLOCK_M)
+            else:
+                within = o_column + o_n[:, None] >= i_m + o_m[None, :] + left_offset
+            seen = seen & within if MASKED else within
         if EXACT:
             b_s = b_s.to(sum_type(b_k.dtype))
-            HIDES: tl.constexpr = MASKED or left_offset is not None
-            b_p = shifted(b_s, b_lse[None, :], seen, scale, HIDES, b_k.dtype == tl.float32, FAR)
+            HIDDEN: tl.constexpr = MASKED or left_offset is not None
+            b_p = shifted(b_s, b_lse[None, :], seen, scale, HIDDEN, b_k.dtype == tl.float32, FAR)
             b_total = tl.load(total + o_bh + i_m + o_m, mask=in_m, other=1.0)
             b_p = divided(b_p, b_total[None, :])
         else:
             b_exponent = b_lse if ROWS > 0 else exponents(b_lse)
-            b_p = weights_of_queries(
-                b_s, b_exponent[None, :], seen, b_last, at, i_m, scale, MASKED, BRANCH
-            )
+            HIDES: tl.constexpr = not BRANCH and (MASKED or left_offset is not None)
+            b_p = weights(b_s, b_exponent[None, :], seen, scale, HIDES)
+            # With BRANCH masked only where a tile meets an end of what is seen. One condition of
+            # constants and values would be a value.
+            if BRANCH and MASKED:  # noqa: SIM102
+                if i_m < o_column - causal_offset + BLOCK_N - 1:
+                    b_p = tl.where(seen, b_p, 0.0)
+            if BRANCH and left_offset is not None:  # noqa: SIM102
+                if i_m + BLOCK_M - 1 > o_column - left_offset:
+                    within = up_to(b_last - i_m, BLOCK_M)
+                    b_p = tl.where(within, b_p, 0.0)
         if scores.asked.seed is not None:
             b_keep = kept(scores, i_m, o_column, BLOCK_M, BLOCK_N, sum_type(b_q.dtype)).T
             b_kept = dropped(b_p, b_keep, scores)
