@@ -131,7 +131,7 @@ def attention_kvcache(
     i_kv = i_tile % kv_heads
 
     o_first_q, n_all, n_q = queries_of(cu_q, i_b, seqlen_q)
-    n_before = keys_in_cache(given.seqlens, length, strides.seqlens, i_b, capacity)
+    n_before = keys_in_cache(given.seqlens, length, i_b, capacity)
     if given.cu_new is not None:
         added = added_to(given.cu_new, i_b)
     seqlen_k = tl.minimum(n_before + added, capacity)
@@ -149,7 +149,7 @@ def attention_kvcache(
     if left is not None:
         o_first = tl.maximum(i_early + left, 0) // BLOCK_N * BLOCK_N
     if given.leftpad is not None:
-        n_pad = keys_before(given.leftpad, strides.leftpad, i_b)
+        n_pad = keys_before(given.leftpad, i_b)
         o_first = tl.maximum(n_pad // BLOCK_N * BLOCK_N, o_first)
     if chunk is not None:
         first = chunk_of(tl.maximum(i_early, n_pad), n_pad, chunk)
@@ -184,7 +184,7 @@ def attention_kvcache(
         o_position = tl.minimum(o_position, positions - 1).to(tl.int64)
         o_q = o_token.to(tl.int64) * q_strides.row + o_head.to(tl.int64) * q_strides.head
         b_q = load_rotated(
-            q + o_q, o_position, in_m, given, strides, q_strides.column, HEAD_DIM, BLOCK_D, ROTARY,
+            q + o_q, o_position, in_m, given, q_strides.column, HEAD_DIM, BLOCK_D, ROTARY,
             INTERLEAVED,
         ).to(q.dtype.element_ty)  # fmt: skip
     else:
@@ -195,15 +195,15 @@ def attention_kvcache(
         b_qv = load_tokens(qv, qv_strides, o_token, o_head, in_m, HEAD_DIM_V, BLOCK_DV)
     k += i_kv.to(tl.int64) * k_strides.head
     v += i_kv.to(tl.int64) * v_strides.head
-    i_cache = row_in_cache(given.batch_idx, strides.batch_idx, i_b)
+    i_cache = row_in_cache(given.batch_idx, i_b)
     if given.table is not None:
-        table = given.table + i_cache.to(tl.int64) * strides.table.row
+        table = given.table.at + i_cache.to(tl.int64) * given.table.row
     else:
         k += i_cache.to(tl.int64) * k_strides.batch
         v += i_cache.to(tl.int64) * v_strides.batch
 
     if given.k_scale is not None:
-        scale *= head_scale(given.k_scale, i_b, i_kv, strides.k_scale)
+        scale *= head_scale(given.k_scale, i_b, i_kv)
     if FP8 != "" and b_q.dtype == tl.bfloat16:
         # e4m3 is widened to fp16 by one instruction for two values, to bf16 by many.
         b_q, b_size = in_fp16(b_q)
@@ -222,8 +222,8 @@ def attention_kvcache(
     b_chunk = None if chunk is None else chunk_of(o_token + diagonal, n_pad, chunk)
     UNIT: tl.constexpr = 1.0 if NATURAL else TO_BASE_2
     if given.slopes is not None:
-        slopes = given.slopes + i_b.to(tl.int64) * strides.slopes.batch
-        b_slope = tl.load(slopes + o_head * strides.slopes.head, mask=in_m, other=0.0) * UNIT
+        slopes = given.slopes.at + i_b.to(tl.int64) * given.slopes.row
+        b_slope = tl.load(slopes + o_head * given.slopes.column, mask=in_m, other=0.0) * UNIT
 
     b_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     # In fp32 the roundings of a long sum would show in the log-sum-exp.
@@ -245,7 +245,7 @@ def attention_kvcache(
         b_out = tl.zeros([BLOCK_M, BLOCK_DV], dtype=sum_type(b_q.dtype))
     # Numbers of pages are loaded a block ahead: no load of keys waits for another load.
     if given.table is not None:
-        b_page = pages(table, strides.table.column, o_first, o_end, o_n, PAGE_SIZE, BLOCK_N)
+        b_page = pages(table, given.table.column, o_first, o_end, o_n, PAGE_SIZE, BLOCK_N)
     for i_n in range(o_first, o_end, BLOCK_N):
         in_n = o_n < o_end - i_n
         if given.leftpad is not None:
@@ -253,9 +253,7 @@ def attention_kvcache(
         b_block = None
         if given.table is not None:
             b_block = b_page.to(tl.int64)
-            b_page = pages(
-                table, strides.table.column, i_n + BLOCK_N, o_end, o_n, PAGE_SIZE, BLOCK_N
-            )
+            b_page = pages(table, given.table.column, i_n + BLOCK_N, o_end, o_n, PAGE_SIZE, BLOCK_N)
         k_block, o_k = block_at(k, k_strides, b_block, i_n, o_n, PAGE_SIZE, BLOCK_N)
         v_block, o_v = block_at(v, v_strides, b_block, i_n, o_n, PAGE_SIZE, BLOCK_N)
         # [BLOCK_N, BLOCK_D]
@@ -341,7 +339,7 @@ def attention_kvcache(
         b_out = tl.permute(tl.join(b_out, b_out_odd), 0, 2, 1)  # [BLOCK_DV / 2, 2, BLOCK_M]
         b_out = tl.reshape(b_out, [BLOCK_DV, BLOCK_M])
     if given.v_scale is not None:
-        b_out *= head_scale(given.v_scale, i_b, i_kv, strides.v_scale)
+        b_out *= head_scale(given.v_scale, i_b, i_kv)
     mask = lead(in_m, TURNED) & trail(in_dv, TURNED)
     if part is not None:
         if cu_q is not None:
