@@ -9,8 +9,19 @@ from kernels.attention.common.masks import up_to
 from kernels.attention.common.numerics.products import head_product
 from kernels.attention.common.packed.sequences import load_tile
 from kernels.attention.common.scores import dropped, finite, is_far, kept, modified, place
-from kernels.attention.portable.loads import load_keys
 from kernels.device.products import add_product
+
+
+@triton.jit
+def load_keys(at, in_columns, in_rows, MASKED: tl.constexpr, WHOLE: tl.constexpr):
+    """A tile of keys or values: zeros beyond the last row if MASKED, and beyond the last column
+    unless the tile is WHOLE."""
+    if MASKED:
+        return tl.load(at, mask=in_columns & in_rows, other=0.0)
+    elif WHOLE:
+        return tl.load(at)
+    else:
+        return tl.load(at, mask=in_columns, other=0.0)
 
 
 @triton.jit
