@@ -48,33 +48,30 @@ def _attend(
     if cu_q is not None and out.numel():
         clear(out, cu_q, lse=lse)
     if out.numel() and (cu_q is None or (max_q and cu_q.numel() > 1)):
-        cache = Cache(k_cache, v_cache, *arguments[:6], leftpad)
+        where, angles = (*arguments[:6], leftpad), (*turned, turned_from)
+        cache = Cache(k_cache, v_cache, *where)
         if cu_q is not None:
             q, out = q.unsqueeze(0), out.unsqueeze(0)
             qv = None if qv is None else qv.unsqueeze(0)
-        rotary, slopes = Rotary.of(*turned, turned_from), near(slopes)
-        asked = (*mask, added, rotary, softcap, slopes, sinks, num_splits, cu_q, max_q or 0)
-        decoding = kvcache_launch.Decoding(*asked, cu_new, chunk, qv)
+        asked = (*mask, added, Rotary.of(*angles), softcap, near(slopes), sinks, num_splits)
+        packed = (cu_q, max_q or 0, cu_new, chunk, qv)
+        decoding = kvcache_launch.Decoding(*(*asked, *packed))
         kvcache_launch.launch(q, cache.near(), out, lse, decoding)
     return found, lse
 
 
 @prepared
 def _append(
-    k: torch.Tensor,
-    v: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
-    *arguments: Any,
+    k: torch.Tensor, v: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, *others: Any
 ) -> None:
     """Write k, turned to its positions, and v behind what the caches hold: (batch, seqlen_new,
     kv_heads, ...), or packed (tokens, kv_heads, ...)."""
-    cu_new, turned_from = (*arguments[9:], None, None)[:2]
+    cu_new, turned_from = (*others[9:], None, None)[:2]
+    angles = (*others[6:9], turned_from)
     if k.numel() and (cu_new is None or cu_new.numel() > 1):
-        cache = Cache(k_cache, v_cache, *arguments[:6])
+        cache = Cache(k_cache, v_cache, *others[:6])
         k, v = (k, v) if cu_new is None else (k.unsqueeze(0), v.unsqueeze(0))
-        rotary = Rotary.of(*arguments[6:9], turned_from)
-        kvcache_append.launch(k, v, cache.near(), rotary, cu_new)
+        kvcache_append.launch(k, v, cache.near(), Rotary.of(*angles), cu_new)
 
 
 attend_op = operator(
@@ -102,15 +99,11 @@ def attend(q: torch.Tensor, *arguments: Any) -> tuple[torch.Tensor, torch.Tensor
 
 
 def append(
-    k: torch.Tensor,
-    v: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
-    *arguments: Any,
+    k: torch.Tensor, v: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, *others: Any
 ) -> None:
     """As ``attend``."""
-    if checks.traced(k, v, k_cache, v_cache, *arguments):
-        append_op(k, v, k_cache, v_cache, *arguments)
+    if checks.traced(k, v, k_cache, v_cache, *others):
+        append_op(k, v, k_cache, v_cache, *others)
         return
     checks.written(k_cache, v_cache)
-    _append(k, v, k_cache, v_cache, *arguments)
+    _append(k, v, k_cache, v_cache, *others)
