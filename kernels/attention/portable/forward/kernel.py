@@ -120,9 +120,10 @@ def attention_forward(
         if asked.factor is None:
             scale_log = factor
         else:
-            none = asked.slope_strides
+            # No more than a softcap goes with fp8.
+            unused = asked.slope_strides
             asked = ScoreOptions(
-                factor, asked.softcap, None, none, None, None, None, None, None, none
+                factor, asked.softcap, None, unused, None, None, None, None, None, unused
             )
     own = of_head(asked, blocks, i_b, i_h, i_m * BLOCK_M)
     scores = Scores(asked, blocks, own, seqlen_k - seqlen_q, seqlen_q, seqlen_k, None, i_bh)
@@ -245,53 +246,43 @@ def launch(
     head_dim); of fp8 by ``scales``."""
     problem = problem.near()
     with targets.on_device_of(problem.q):
-        _launch(problem, out, lse, rows, scales)
-
-
-def _launch(
-    problem: Problem,
-    out: torch.Tensor,
-    lse: torch.Tensor | None,
-    rows: torch.Tensor | None,
-    scales: Scales | None,
-) -> None:
-    q, k, v, mask, packed = problem.q, problem.k, problem.v, problem.mask, problem.packed
-    (seqlen_q, seqlen_k), options, target = problem.lengths, problem.options, targets.current()
-    natural, heads = q.dtype == torch.float32, problem.batch * problem.heads
-    tiles = problem.tiles(target)
-    describable = describable_as(packed, k, v)
-    asked = Asked.of(target, problem, describable, options.alone)
-    config = choose_forward(target, max(problem.head_dims), q.dtype, asked)
-    if scales is not None:
-        config = choose_fp8(target, max(problem.head_dims))
-    tma = config.tma and describable and not (asked.other and asked.packed)
-    branch = problem.is_masked or (asked.ragged and target.name in RAGGED_FORWARD)
-    # Where a row's place decides how many keys it sees: not in a window.
-    ordered = mask.causal and mask.left is None and options.block_mask is None
-    ordered = ordered and not natural and scales is None
-    few = seqlen_k == 1 or (mask.causal and seqlen_q == mask.offset == 1)
-    kernel = attention_forward_few_keys if few else attention_forward
-    noted(kernel, (triton.cdiv(seqlen_q, config.block_m) * heads,))(
-        q=q,
-        k=described(packed, k, config.block_n, tiles["BLOCK_D"]) if tma else k,
-        v=described(packed, v, config.block_n, tiles["BLOCK_DV"]) if tma else v,
-        out=out,
-        lse=lse,
-        rows=rows,
-        scales=scales or Scales(None, None, None),
-        scale_strides=None if scales is None else scales.strides(),
-        strides=Layout.of(q=q, k=k, v=v, out=out),
-        heads=problem.heads,
-        **problem.sizes,
-        **problem.sight,
-        scale_log=(1.0 if options.modifies else problem.scale) * (1.0 if natural else LOG2_E),
-        blocks=problem.walked(),
-        **tiles,
-        EVEN=packed is None and seqlen_k % config.block_n == 0,
-        PRESCALE=not (problem.scale > 0.0 or options.modifies),
-        TMA=tma,
-        BRANCH=config.branch and branch,
-        TOGETHER=together(heads) if ordered else 0,
-        OFFSET=OFFSET.get(q.dtype, 0),
-        **config.constants(),
-    )
+        q, k, v, mask, packed = problem.q, problem.k, problem.v, problem.mask, problem.packed
+        (seqlen_q, seqlen_k), options, target = problem.lengths, problem.options, targets.current()
+        natural, heads = q.dtype == torch.float32, problem.batch * problem.heads
+        tiles = problem.tiles(target)
+        describable = describable_as(packed, k, v)
+        asked = Asked.of(target, problem, describable, options.alone)
+        config = choose_forward(target, max(problem.head_dims), q.dtype, asked)
+        if scales is not None:
+            config = choose_fp8(target, max(problem.head_dims))
+        tma = config.tma and describable and not (asked.other and asked.packed)
+        branch = problem.is_masked or (asked.ragged and target.name in RAGGED_FORWARD)
+        # Where a row's place decides how many keys it sees: not in a window.
+        ordered = mask.causal and mask.left is None and options.block_mask is None
+        ordered = ordered and not natural and scales is None
+        few = seqlen_k == 1 or (mask.causal and seqlen_q == mask.offset == 1)
+        kernel = attention_forward_few_keys if few else attention_forward
+        noted(kernel, (triton.cdiv(seqlen_q, config.block_m) * heads,))(
+            q=q,
+            k=described(packed, k, config.block_n, tiles["BLOCK_D"]) if tma else k,
+            v=described(packed, v, config.block_n, tiles["BLOCK_DV"]) if tma else v,
+            out=out,
+            lse=lse,
+            rows=rows,
+            scales=scales or Scales(None, None, None),
+            scale_strides=None if scales is None else scales.strides(),
+            strides=Layout.of(q=q, k=k, v=v, out=out),
+            heads=problem.heads,
+            **problem.sizes,
+            **problem.sight,
+            scale_log=(1.0 if options.modifies else problem.scale) * (1.0 if natural else LOG2_E),
+            blocks=problem.walked(),
+            **tiles,
+            EVEN=packed is None and seqlen_k % config.block_n == 0,
+            PRESCALE=not (problem.scale > 0.0 or options.modifies),
+            TMA=tma,
+            BRANCH=config.branch and branch,
+            TOGETHER=together(heads) if ordered else 0,
+            OFFSET=OFFSET.get(q.dtype, 0),
+            **config.constants(),
+        )
