@@ -33,7 +33,9 @@ def options_of(
 ) -> tuple[Options, bool]:
     """Options, and whether the log-sum-exp is wanted, of what torch hands to a forward pass: it
     leaves out what stands last and is a default."""
-    given = dict(zip((*names, "return_lse"), arguments, strict=False)) | named
+    known = (*names, "return_lse")
+    given = dict(zip(known, arguments, strict=False))
+    given |= {name: one for name, one in named.items() if name in known}
     return_lse = given.pop("return_lse", True)
     return Options(**{"exact_gradients": True, **given}), return_lse
 

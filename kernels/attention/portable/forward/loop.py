@@ -52,8 +52,8 @@ def attend(
     which ``at.i_b`` tells what it tells ``load_tile``.
 
     Without MASKED every row sees every one of them, and no comparison is spent on that; unless
-    ``o_full`` is None, neither is any from ``o_inner`` up to ``o_full``. With OFFSET,
-    for fp8, weights are computed so many powers of 2 larger (portable/forward/fp8.py).
+    ``o_full`` is None, neither is any from ``o_inner`` up to ``o_full``. With OFFSET, for fp8,
+    weights are computed so many powers of 2 larger (portable/forward/fp8.py).
     """
     o_row, left_offset, seqlen_k = at.o_own, at.left_offset, scores.columns
     BLOCK_N: tl.constexpr = TILE.BLOCK_N
