@@ -53,16 +53,13 @@ def softcap(value: Any) -> float | None:
     return found if found > 0.0 else None
 
 
-def of_scores(
-    softmax_scale: Any, causal: Any, window_size: Any, cap: Any, **others: Any
-) -> dict[str, Any]:
+def of_scores(softmax_scale: Any, causal: Any, window_size: Any, cap: Any) -> dict[str, Any]:
     """What is asked of scores, as all of ours take it."""
     return {
         "softmax_scale": softmax_scale,
         "causal": causal,
         "window_size": window(window_size),
         "softcap": softcap(cap),
-        **others,
     }
 
 

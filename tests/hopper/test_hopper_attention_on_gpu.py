@@ -157,7 +157,7 @@ def test_packed_attention_agrees_with_its_twin(
 def test_fp8_attention_agrees_with_its_twin(head_dim: int, causal: bool) -> None:
     """Weights are rounded to fp8 below maxima that each kernel finds in blocks of its own."""
     from kernels.attention.hopper.fp8 import launch as hopper_fp8
-    from kernels.attention.portable.fp8 import kernel as fp8
+    from kernels.attention.portable.forward import fp8
 
     B, H, KV, S, K = 2, 8, 2, 615, 1500
     kind = torch.float8_e4m3fn
@@ -193,7 +193,7 @@ def test_packed_fp8_attention_agrees_with_its_twin(
 ) -> None:
     """Between rows of NaN, and each sequence as one of a plain batch, to the last bit."""
     from kernels.attention.hopper.fp8 import launch as hopper_fp8
-    from kernels.attention.portable.fp8 import kernel as fp8
+    from kernels.attention.portable.forward import fp8
 
     H, KV = heads
     rows = ((lengths_q, H), (lengths_k, KV), (lengths_k, KV))

@@ -114,7 +114,7 @@ def test_fp8_outputs_wider_than_a_box_in_one_part_are_refused(
     ],
 )
 def test_portable_fp8_serves_what_hoppers_does_not_take(options) -> None:
-    assert only_kernel(in_fp8(**options)).name == "attention_forward_fp8"
+    assert only_kernel(in_fp8(**options)).name == "attention_forward"
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_portable_fp8_serves_packed_sequences_that_hoppers_does_not_take(options
     recording = packed_in_fp8(**options)
     assert recording.failures == ()
     names = [launch.kernel.name for launch in recording.launches]
-    assert names == ["clear_behind", "attention_forward_fp8"]
+    assert names == ["clear_behind", "attention_forward"]
 
 
 def test_any_number_may_be_told_as_the_longest_of_packed_sequences_in_fp8() -> None:

@@ -56,13 +56,11 @@ SERVED = [
         "attention_backward_marked",
         id="exact",
     ),
-    pytest.param(
-        "attention.hopper.fp8.launch", lambda: in_fp8(64), "attention_forward_fp8", id="fp8"
-    ),
+    pytest.param("attention.hopper.fp8.launch", lambda: in_fp8(64), "attention_forward", id="fp8"),
     pytest.param(
         "attention.hopper.fp8.launch",
         lambda: packed_in_fp8(64),
-        "attention_forward_fp8",
+        "attention_forward",
         id="fp8-packed",
     ),
 ]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from benchmarks.workloads.attention_fp8 import Fp8AttentionWorkload
-from kernels.attention.portable.fp8 import kernel as fp8
+from kernels.attention.portable.forward import fp8
 from kernels.runtime import targets
 from warpwatch.config.targets import get
 from warpwatch.instruments.compiled.measure.workload import measure

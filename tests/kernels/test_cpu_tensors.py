@@ -96,7 +96,7 @@ def test_operators_refuse_a_tensor_no_kernel_can_reach(name: str, call: Callable
 
 
 def test_every_operator_is_asked() -> None:
-    names = re.compile(r"""custom_op\(\s*"warpwatch::(\w+)""")
+    names = re.compile(r"""(?:custom_op|operator)\(\s*"warpwatch::(\w+)""")
     sources = [file.read_text() for file in Path("kernels").rglob("*.py")]
     assert {one for source in sources for one in names.findall(source)} == set(OPERATORS)
 

@@ -177,7 +177,7 @@ def test_every_operator_has_a_formula() -> None:
     import kernels.public  # noqa: F401  (registers the operators)
     from kernels.runtime import flops
 
-    names = re.compile(r"""custom_op\(\s*"warpwatch::(\w+)""")
+    names = re.compile(r"""(?:custom_op|operator)\(\s*"warpwatch::(\w+)""")
     sources = [file.read_text() for file in Path("kernels").rglob("*.py")]
     operators = {one for source in sources for one in names.findall(source)}
     assert operators - {"kvcache_append"} == set(flops.FORMULAS)

@@ -341,7 +341,7 @@ def test_operators_pass_opcheck(interpreter: Worker) -> None:
 
 
 def test_each_operator_is_given_to_opcheck() -> None:
-    names = re.compile(r"""custom_op\(\s*"warpwatch::(\w+)""")
+    names = re.compile(r"""(?:custom_op|operator)\(\s*"warpwatch::(\w+)""")
     ours = {
         one for file in Path("kernels").rglob("*.py") for one in names.findall(file.read_text())
     }

@@ -35,7 +35,6 @@ NAMES = (
 # Kernels of their own for exact gradients.
 FP32 = jobs.Job("kernels:flash_attention", "", " ".join(["fp32[1,64,2,16]"] * 3), backward=True)
 FP32_MATMUL = jobs.Job("kernels:matmul", "sm_90", "fp32[512,512] fp32[512,512]")
-IN_FP8_ALONE = {"attention_forward_fp8"}
 ON_HOPPER_ALONE = {"list_tiles", "tf32_copy"}
 # Chosen on Hopper alone, but in portable Triton: under every version.
 CHOSEN_ON_HOPPER = {"one_row_kernel"}
@@ -177,10 +176,8 @@ def functions(name: str, tree: ast.Module) -> Iterator[str]:
 
 
 def expected(version: str) -> set[tuple[str, str]]:
-    """Every kernel on every requested target; those for Hopper on Hopper, and attention in fp8
-    where the hardware multiplies in it: elsewhere it is refused by name."""
+    """Every kernel on every requested target; those for Hopper on Hopper."""
     every = set(VERSIONS[version])
-    fp8 = every.intersection(attention_fp8.FIXED_TARGETS)
     return {
         (kernel, target)
         for kernel in launched_kernels()
@@ -189,8 +186,6 @@ def expected(version: str) -> set[tuple[str, str]]:
             if "hopper" in kernel or kernel in ON_HOPPER_ALONE
             else every & {"sm_90"}
             if kernel in CHOSEN_ON_HOPPER
-            else fp8
-            if kernel in IN_FP8_ALONE
             else every
         )
     }

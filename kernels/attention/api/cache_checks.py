@@ -40,15 +40,6 @@ def as_sequences(q: Any, cu_q: torch.Tensor | None, in_fp8: bool) -> Any:
     return q.new_empty((), dtype=torch.bfloat16).expand(q.shape) if in_fp8 else q
 
 
-def check_positions(q: torch.Tensor, seqlens: Any) -> torch.Tensor | None:
-    """``rotary_seqlens`` as operators take them."""
-    if seqlens is None:
-        return None
-    of_sequences("rotary_seqlens", seqlens, q)
-    found: torch.Tensor = seqlens.contiguous()
-    return found
-
-
 def multiplied(a: torch.Tensor | None, b: torch.Tensor | None) -> torch.Tensor | None:
     return a if b is None else b if a is None else a * b
 
@@ -75,7 +66,7 @@ def check_cache(
                 "max_pages)"
             )
     if isinstance(seqlens, torch.Tensor):
-        of_sequences("cache_seqlens", seqlens, q)
+        of_sequences(q, cache_seqlens=seqlens)
     elif seqlens is not None:
         length = checks.whole(seqlens)
         if length is None or checks.negative(length):
@@ -84,8 +75,7 @@ def check_cache(
                 f"{seqlens!r}"
             )
         seqlens = length
-    if batch_idx is not None:
-        of_sequences("cache_batch_idx", batch_idx, q)
+    of_sequences(q, cache_batch_idx=batch_idx)
     # One row of the cache stands for each sequence: pages and rows are not the batch's own.
     apart = table is not None or batch_idx is not None
     if apart:
@@ -250,10 +240,12 @@ def refuse_gradients(**values: torch.Tensor | None) -> None:
             )
 
 
-def of_sequences(name: str, value: Any, q: torch.Tensor) -> None:
-    """Of one entry a sequence of ``q``."""
-    checks.integers(name, value, rank=1, layout="(batch,)", q=q)
-    _entries(name, value, q)
+def of_sequences(q: torch.Tensor, **values: Any) -> None:
+    """Of one entry a sequence of ``q`` each, or None."""
+    for name, value in values.items():
+        if value is not None:
+            checks.integers(name, value, rank=1, layout="(batch,)", q=q)
+            _entries(name, value, q)
 
 
 def _entries(name: str, value: torch.Tensor, q: torch.Tensor) -> None:

@@ -15,7 +15,6 @@ from .cache_checks import (
     check_cache,
     check_new,
     check_packed,
-    check_positions,
     check_qv,
     check_rotary,
     check_scales,
@@ -150,15 +149,14 @@ def flash_attention_kvcache(
     cache_seqlens, num_splits = check_cache(
         by_sequence, k_cache, v_cache, cache_seqlens, cache_batch_idx, block_table, num_splits
     )
-    if cache_leftpad is not None:
-        of_sequences("cache_leftpad", cache_leftpad, by_sequence)
+    of_sequences(by_sequence, cache_leftpad=cache_leftpad, rotary_seqlens=rotary_seqlens)
     batch, most, heads = by_sequence.shape[:3]
     check_scales(k_cache, batch, q_scale=q_scale, k_scale=k_scale, v_scale=v_scale)
     check_new(by_sequence, q.dtype, k_cache, v_cache, k, v, cache_seqlens, cu_seqlens_k_new)
     check_qv(q, qv, k_cache, v_cache)
     rows = k_cache.shape[1] * (1 if block_table is None else block_table.shape[1])
     check_rotary(by_sequence, k, rotary_cos, rotary_sin, rows)
-    rotary_seqlens = check_positions(by_sequence, rotary_seqlens)
+    rotary_seqlens = None if rotary_seqlens is None else rotary_seqlens.contiguous()
     by_scores = (batch, heads, most, rows)
     scores = options.checked(q, by_scores, softcap, alibi_slopes, sinks)[:3]
     refuse_gradients(alibi_slopes=alibi_slopes, sinks=sinks, k_scale=k_scale, v_scale=v_scale)

@@ -22,7 +22,8 @@ def columns(target: Target, dtype: torch.dtype, head_dim: int, head_dim_v: int) 
     gradients with 256 and 32 columns, whose descriptors show nothing wrong. So the narrower tile is
     in the order of the wider one.
     """
-    block_d, block_dv = padded(head_dim), padded(head_dim_v)
+    least = 32 if dtype.itemsize == 1 else 16  # the tensor cores take 32 values of fp8 at a time
+    block_d, block_dv = max(least, padded(head_dim)), max(least, padded(head_dim_v))
     if target.has_wgmma and dtype.itemsize == 2:
         least = min(64, max(block_d, block_dv))
         return max(least, block_d), max(least, block_dv)

@@ -7,14 +7,14 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents
 
-from kernels.attention.common.addressing import spans, wide_columns
+from kernels.attention.common.addressing import Layout, spans, wide_columns
 from kernels.attention.common.columns import padded
 from kernels.attention.common.numerics import e4m3
 from kernels.attention.common.numerics.e4m3 import narrowed
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
 
-from .arguments import given, strides_of
+from .arguments import given
 from .cache import Cache, head_scale, keys_in_cache, owners, row_in_cache
 from .rotary import Rotary, load_rotated
 
@@ -32,6 +32,7 @@ def kvcache_append(
     given,
     length,
     strides,
+    cache_strides,
     positions,
     kv_heads,
     tokens,
@@ -54,7 +55,7 @@ def kvcache_append(
     are bytes of e4m3 (of flavour fn or fnuz), and hold what comes divided by its scale. FAR:
     columns may lie so far apart that 32 bits do not count them."""
     k_strides, v_strides = strides.k, strides.v
-    k_cache_strides, v_cache_strides = strides.k_cache, strides.v_cache
+    k_cache_strides, v_cache_strides = cache_strides.k, cache_strides.v
     if FAR:
         k_strides, k_cache_strides = wide_columns(k_strides), wide_columns(k_cache_strides)
         v_strides, v_cache_strides = wide_columns(v_strides), wide_columns(v_cache_strides)
@@ -75,15 +76,15 @@ def kvcache_append(
         i_owner = tl.minimum(i_owner, batch - 1)
         o_new -= tl.load(given.cu_new + i_owner)
         in_rows = in_rows & (o_new >= 0)
-    o_key = keys_in_cache(given.seqlens, length, strides.seqlens, i_owner, capacity) + o_new
+    o_key = keys_in_cache(given.seqlens, length, i_owner, capacity) + o_new
     in_rows = in_rows & (o_key < capacity)
 
-    i_cache = row_in_cache(given.batch_idx, strides.batch_idx, i_owner)
+    i_cache = row_in_cache(given.batch_idx, i_owner)
     if given.table is not None:
         p_page = (
-            given.table
-            + i_cache.to(tl.int64) * strides.table.row
-            + o_key // page_size * strides.table.column
+            given.table.at
+            + i_cache.to(tl.int64) * given.table.row
+            + o_key // page_size * given.table.column
         )
         o_block = tl.load(p_page, mask=in_rows, other=0).to(tl.int64)
         o_place = o_key % page_size
@@ -102,7 +103,7 @@ def kvcache_append(
             o_position = tl.maximum(tl.load(given.turned_from + i_owner), 0) + o_new
             o_position = tl.minimum(o_position, positions - 1)
         b_k = load_rotated(
-            rows, o_position, in_rows, given, strides, k_strides.column, HEAD_DIM, BLOCK_D, ROTARY,
+            rows, o_position, in_rows, given, k_strides.column, HEAD_DIM, BLOCK_D, ROTARY,
             INTERLEAVED,
         )  # fmt: skip
     else:
@@ -111,7 +112,7 @@ def kvcache_append(
     p_k += o_head * k_cache_strides.head
     p_k = p_k[:, None] + o_d[None, :] * k_cache_strides.column
     if FP8 != "":
-        b_k = quantised(b_k, given.k_scale, i_owner, o_head, strides.k_scale, FP8)
+        b_k = quantised(b_k, given.k_scale, i_owner, o_head, FP8)
     tl.store(p_k, b_k.to(k_cache.dtype.element_ty), mask=mask)
 
     o_dv = tl.arange(0, BLOCK_DV)
@@ -122,16 +123,16 @@ def kvcache_append(
     p_v = v_cache + o_block * v_cache_strides.batch + o_place * v_cache_strides.row
     p_v += o_head * v_cache_strides.head
     if FP8 != "":
-        b_v = quantised(b_v, given.v_scale, i_owner, o_head, strides.v_scale, FP8)
+        b_v = quantised(b_v, given.v_scale, i_owner, o_head, FP8)
     tl.store(p_v[:, None] + o_dv[None, :] * v_cache_strides.column, b_v, mask=mask)
 
 
 @triton.jit
-def quantised(b_x, scale, i_b, o_head, strides, FP8: tl.constexpr):
+def quantised(b_x, scale, i_b, o_head, FP8: tl.constexpr):
     """e4m3 bits of rows of the heads ``o_head`` of sequence ``i_b``, or of one a row."""
     b_x = b_x.to(tl.float32)
     if scale is not None:
-        b_scale = head_scale(scale, i_b, o_head, strides)
+        b_scale = head_scale(scale, i_b, o_head)
         # Whatever is stored is read as 0 where it is 0, but for the NaN that 0 / 0 would be.
         b_x = b_x / tl.where(b_scale == 0.0, 1.0, b_scale)[:, None]
     return narrowed(b_x, FP8 == "fnuz")
@@ -160,7 +161,8 @@ def launch(
             v_cache=v_cache,
             given=more,
             length=cache.length,
-            strides=strides_of(more, k=k, v=v, k_cache=cache.k, v_cache=cache.v),
+            strides=Layout.of(k=k, v=v),
+            cache_strides=Layout.of(k=cache.k, v=cache.v),
             positions=None if rotary is None or rotary.first is None else rotary.positions,
             kv_heads=kv_heads,
             tokens=tokens,

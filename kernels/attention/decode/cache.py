@@ -67,35 +67,32 @@ class Cache:
 
 
 @triton.jit
-def keys_in_cache(seqlens, length, stride_l, i_b, capacity):
+def keys_in_cache(seqlens, length, i_b, capacity):
     """How many keys the cache of sequence ``i_b`` holds before this call's are appended."""
     if seqlens is not None:
-        length = tl.load(seqlens + i_b.to(tl.int64) * stride_l)
+        length = tl.load(seqlens.at + i_b.to(tl.int64) * seqlens.row)
     # A length that does not fit must not lead outside the cache.
     return tl.minimum(tl.maximum(length, 0), capacity)
 
 
 @triton.jit
-def row_in_cache(batch_idx, stride_i, i_b):
+def row_in_cache(batch_idx, i_b):
     """Of the cache, or of its table of pages: the row of sequence ``i_b``."""
     if batch_idx is not None:
-        i_b = tl.load(batch_idx + tl.cast(i_b, tl.int64) * stride_i)
+        i_b = tl.load(batch_idx.at + tl.cast(i_b, tl.int64) * batch_idx.row)
     return i_b
 
 
 @triton.jit
-def head_scale(scale, i_b, i_kv, strides):
-    """Of one key head of sequence ``i_b``, which may be a block of both; strides as
-    ``strides_of`` gives them."""
-    if strides.batch is not None:
-        scale += tl.cast(i_b, tl.int64) * strides.batch
-    return tl.load(scale + i_kv * strides.head)
+def head_scale(scale, i_b, i_kv):
+    """Of one key head of sequence ``i_b``, which may be a block of both."""
+    return tl.load(scale.at + tl.cast(i_b, tl.int64) * scale.row + i_kv * scale.column)
 
 
 @triton.jit
-def keys_before(leftpad, stride_pad, i_b):
+def keys_before(leftpad, i_b):
     """How many rows at the front of the cache of sequence ``i_b`` are not its own."""
-    return tl.maximum(tl.load(leftpad + i_b.to(tl.int64) * stride_pad), 0)
+    return tl.maximum(tl.load(leftpad.at + i_b.to(tl.int64) * leftpad.row), 0)
 
 
 @triton.jit

@@ -23,6 +23,7 @@ from .cache import (
     added_to,
     chunk_of,
     head_scale,
+    keys_before,
     keys_in_cache,
     lead,
     pages,
@@ -33,15 +34,8 @@ from .cache import (
     trail,
 )
 from .combine import finished
-from .tiles import (
-    as_operand,
-    block_at,
-    keys_of_tile,
-    load_tokens,
-    load_turned,
-    powers,
-    seen_keys,
-)
+from .rotary import load_rotated
+from .tiles import as_operand, block_at, load_tokens
 
 
 class Sight(NamedTuple):
@@ -115,7 +109,7 @@ def attention_kvcache(
     is two columns. EARLY lets the kernel after this one start, AFTER waits for what the one before
     it wrote. FAR: offsets within a block of keys, or among columns, need 64 bits.
     """
-    _, left, chunk = sight
+    right, left, chunk = sight
     cu_q = given.cu_q
     q_strides, qv_strides = strides.q, strides.qv
     k_strides, v_strides = strides.k, strides.v
@@ -137,17 +131,30 @@ def attention_kvcache(
     i_kv = i_tile % kv_heads
 
     o_first_q, n_all, n_q = queries_of(cu_q, i_b, seqlen_q)
-    n_before = keys_in_cache(given.seqlens, length, strides.seqlens, i_b, capacity)
+    n_before = keys_in_cache(given.seqlens, length, i_b, capacity)
     if given.cu_new is not None:
         added = added_to(given.cu_new, i_b)
     seqlen_k = tl.minimum(n_before + added, capacity)
     diagonal = seqlen_k - n_all
 
-    # Of the keys that any row of this tile sees this program has a share.
-    o_first, o_end, n_pad = keys_of_tile(
-        given, strides, sight, i_b, i_m, n_rows, diagonal, seqlen_k, GROUP, BLOCK_M, BLOCK_N,
-        CAUSAL,
-    )  # fmt: skip
+    # The first key that any row of this tile sees, in whole blocks, the one after the last, and how
+    # many at the front are no sequence's. Of these keys this program has a share.
+    i_early = i_m * BLOCK_M // GROUP + diagonal
+    i_late = tl.minimum(i_m * BLOCK_M + BLOCK_M - 1, n_rows - 1) // GROUP + diagonal
+    o_end = seqlen_k
+    o_first = 0
+    n_pad = 0
+    if CAUSAL:
+        o_end = tl.maximum(tl.minimum(o_end, i_late + right + 1), 0)
+    if left is not None:
+        o_first = tl.maximum(i_early + left, 0) // BLOCK_N * BLOCK_N
+    if given.leftpad is not None:
+        n_pad = keys_before(given.leftpad, i_b)
+        o_first = tl.maximum(n_pad // BLOCK_N * BLOCK_N, o_first)
+    if chunk is not None:
+        first = chunk_of(tl.maximum(i_early, n_pad), n_pad, chunk)
+        o_first = tl.maximum(first // BLOCK_N * BLOCK_N, o_first)
+        o_end = tl.minimum(o_end, chunk_of(i_late, n_pad, chunk) + chunk)
     share = tl.cdiv(tl.cdiv(tl.maximum(o_end - o_first, 0), BLOCK_N), splits) * BLOCK_N
     o_first += i_s * share
     o_end = tl.minimum(o_end, o_first + share)
@@ -167,11 +174,19 @@ def attention_kvcache(
     # [BLOCK_M, BLOCK_D]
     q += row_of(cu_q, i_b, o_first_q, q_strides)
     if ROTARY:
-        ORDERED: tl.constexpr = CAUSAL or left is not None or chunk is not None
-        b_q = load_turned(
-            q, q_strides, given, strides, positions, i_b, n_before, o_token, o_head, in_m, ORDERED,
-            HEAD_DIM, BLOCK_D, ROTARY, INTERLEAVED,
-        )  # fmt: skip
+        # To its position, or all to the first one where none is hidden from another.
+        first = n_before
+        if given.turned_from is not None:
+            first = tl.maximum(tl.load(given.turned_from + i_b), 0)
+        o_position = first + tl.zeros_like(o_token)
+        if CAUSAL or left is not None or chunk is not None:
+            o_position += o_token
+        o_position = tl.minimum(o_position, positions - 1).to(tl.int64)
+        o_q = o_token.to(tl.int64) * q_strides.row + o_head.to(tl.int64) * q_strides.head
+        b_q = load_rotated(
+            q + o_q, o_position, in_m, given, q_strides.column, HEAD_DIM, BLOCK_D, ROTARY,
+            INTERLEAVED,
+        ).to(q.dtype.element_ty)  # fmt: skip
     else:
         b_q = load_tokens(q, q_strides, o_token, o_head, in_m, HEAD_DIM, BLOCK_D)
     if qv is not None:
@@ -180,15 +195,15 @@ def attention_kvcache(
         b_qv = load_tokens(qv, qv_strides, o_token, o_head, in_m, HEAD_DIM_V, BLOCK_DV)
     k += i_kv.to(tl.int64) * k_strides.head
     v += i_kv.to(tl.int64) * v_strides.head
-    i_cache = row_in_cache(given.batch_idx, strides.batch_idx, i_b)
+    i_cache = row_in_cache(given.batch_idx, i_b)
     if given.table is not None:
-        table = given.table + i_cache.to(tl.int64) * strides.table.row
+        table = given.table.at + i_cache.to(tl.int64) * given.table.row
     else:
         k += i_cache.to(tl.int64) * k_strides.batch
         v += i_cache.to(tl.int64) * v_strides.batch
 
     if given.k_scale is not None:
-        scale *= head_scale(given.k_scale, i_b, i_kv, strides.k_scale)
+        scale *= head_scale(given.k_scale, i_b, i_kv)
     if FP8 != "" and b_q.dtype == tl.bfloat16:
         # e4m3 is widened to fp16 by one instruction for two values, to bf16 by many.
         b_q, b_size = in_fp16(b_q)
@@ -207,8 +222,8 @@ def attention_kvcache(
     b_chunk = None if chunk is None else chunk_of(o_token + diagonal, n_pad, chunk)
     UNIT: tl.constexpr = 1.0 if NATURAL else TO_BASE_2
     if given.slopes is not None:
-        slopes = given.slopes + i_b.to(tl.int64) * strides.slopes.batch
-        b_slope = tl.load(slopes + o_head * strides.slopes.head, mask=in_m, other=0.0) * UNIT
+        slopes = given.slopes.at + i_b.to(tl.int64) * given.slopes.row
+        b_slope = tl.load(slopes + o_head * given.slopes.column, mask=in_m, other=0.0) * UNIT
 
     b_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     # In fp32 the roundings of a long sum would show in the log-sum-exp.
@@ -230,7 +245,7 @@ def attention_kvcache(
         b_out = tl.zeros([BLOCK_M, BLOCK_DV], dtype=sum_type(b_q.dtype))
     # Numbers of pages are loaded a block ahead: no load of keys waits for another load.
     if given.table is not None:
-        b_page = pages(table, strides.table.column, o_first, o_end, o_n, PAGE_SIZE, BLOCK_N)
+        b_page = pages(table, given.table.column, o_first, o_end, o_n, PAGE_SIZE, BLOCK_N)
     for i_n in range(o_first, o_end, BLOCK_N):
         in_n = o_n < o_end - i_n
         if given.leftpad is not None:
@@ -238,9 +253,7 @@ def attention_kvcache(
         b_block = None
         if given.table is not None:
             b_block = b_page.to(tl.int64)
-            b_page = pages(
-                table, strides.table.column, i_n + BLOCK_N, o_end, o_n, PAGE_SIZE, BLOCK_N
-            )
+            b_page = pages(table, given.table.column, i_n + BLOCK_N, o_end, o_n, PAGE_SIZE, BLOCK_N)
         k_block, o_k = block_at(k, k_strides, b_block, i_n, o_n, PAGE_SIZE, BLOCK_N)
         v_block, o_v = block_at(v, v_strides, b_block, i_n, o_n, PAGE_SIZE, BLOCK_N)
         # [BLOCK_N, BLOCK_D]
@@ -276,10 +289,22 @@ def attention_kvcache(
         if given.slopes is not None:
             b_away = tl.abs(r_token + diagonal - o_key)
             b_s -= lead(b_slope, TURNED) * b_away.to(tl.float32)
-        seen = seen_keys(in_n, o_key, r_token, b_chunk, diagonal, sight, CAUSAL, TURNED)
+        seen = trail(in_n, TURNED)
+        if CAUSAL:
+            seen = seen & (o_key <= r_token + (diagonal + right))
+        if left is not None:
+            seen = seen & (o_key >= r_token + (diagonal + left))
+        if chunk is not None:
+            r_chunk = lead(b_chunk, TURNED)
+            seen = seen & (o_key >= r_chunk) & (o_key < r_chunk + chunk)
         b_s = tl.where(seen, b_s, float("-inf"))
         b_max_new = finite(tl.maximum(b_max, tl.max(b_s, 0 if TURNED else 1)), True)
-        b_p, b_alpha = powers(b_s, b_max, b_max_new, NATURAL, TURNED)
+        if NATURAL:
+            b_p = tl.exp(b_s - lead(b_max_new, TURNED))
+            b_alpha = tl.exp(b_max - b_max_new)
+        else:
+            b_p = tl.exp2(b_s - lead(b_max_new, TURNED))
+            b_alpha = tl.exp2(b_max - b_max_new)
         if TURNED:
             b_sums = b_sums * b_alpha[None, :] + b_p
         else:
@@ -314,7 +339,7 @@ def attention_kvcache(
         b_out = tl.permute(tl.join(b_out, b_out_odd), 0, 2, 1)  # [BLOCK_DV / 2, 2, BLOCK_M]
         b_out = tl.reshape(b_out, [BLOCK_DV, BLOCK_M])
     if given.v_scale is not None:
-        b_out *= head_scale(given.v_scale, i_b, i_kv, strides.v_scale)
+        b_out *= head_scale(given.v_scale, i_b, i_kv)
     mask = lead(in_m, TURNED) & trail(in_dv, TURNED)
     if part is not None:
         if cu_q is not None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from kernels.attention.common.addressing import spans
+from kernels.attention.common.addressing import Layout, spans
 from kernels.attention.common.columns import columns
 from kernels.attention.common.numerics import e4m3
 from kernels.attention.common.numerics.constants import LOG2_E
@@ -15,7 +15,7 @@ from kernels.runtime.launch import noted
 from kernels.runtime.targets import Target
 
 from . import combine as kvcache_combine
-from .arguments import given, strides_of
+from .arguments import given
 from .cache import Cache
 from .kernel import Sight, attention_kvcache
 from .rotary import Rotary
@@ -167,7 +167,7 @@ def _attend(
         given=more,
         length=cache.length,
         added=asked.added,
-        strides=strides_of(more, q=q, qv=qv, k=k, v=v, out=out),
+        strides=Layout.of(q=q, qv=qv, k=k, v=v, out=out),
         positions=rotary.positions if rotary else None,
         kv_heads=cut.kv_heads,
         splits=cut.num_splits,

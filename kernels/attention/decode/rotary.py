@@ -46,7 +46,6 @@ def load_rotated(
     o_position,
     in_rows,
     given,
-    strides,
     stride_d,
     HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
@@ -74,10 +73,10 @@ def load_rotated(
         o_pair = tl.where(first, o_d + HALF, o_d - HALF)
     mask = in_rows[:, None] & turned[None, :]
     b_y = tl.load(rows[:, None] + o_pair[None, :] * stride_d, mask=mask, other=0.0)
-    p_cos = given.cos + o_position[:, None] * strides.cos.row
-    p_cos += o_angle[None, :] * strides.cos.column
-    p_sin = given.sin + o_position[:, None] * strides.sin.row
-    p_sin += o_angle[None, :] * strides.sin.column
+    p_cos = given.cos.at + o_position[:, None] * given.cos.row
+    p_cos += o_angle[None, :] * given.cos.column
+    p_sin = given.sin.at + o_position[:, None] * given.sin.row
+    p_sin += o_angle[None, :] * given.sin.column
     b_cos = tl.load(p_cos, mask=mask, other=1.0).to(tl.float32)
     b_sin = tl.load(p_sin, mask=mask, other=0.0).to(tl.float32)
     return b_x * b_cos + b_y.to(tl.float32) * tl.where(first[None, :], -b_sin, b_sin)

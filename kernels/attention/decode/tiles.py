@@ -1,4 +1,4 @@
-"""Tiles of queries and of a cache: which keys they see, and where they lie."""
+"""Tiles of queries and of a cache: where they lie."""
 
 from __future__ import annotations
 
@@ -6,46 +6,6 @@ import triton
 import triton.language as tl
 
 from kernels.attention.common.numerics.e4m3 import widened
-
-from .cache import chunk_of, keys_before, lead, trail
-from .rotary import load_rotated
-
-
-@triton.jit
-def keys_of_tile(
-    given,
-    strides,
-    sight,
-    i_b,
-    i_m,
-    n_rows,
-    diagonal,
-    seqlen_k,
-    GROUP: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    CAUSAL: tl.constexpr,
-):
-    """The first key that any row of a tile sees, in whole blocks, the one after the last, and how
-    many at the front are no sequence's."""
-    right, left, chunk = sight
-    o_end = seqlen_k
-    o_first = 0
-    if CAUSAL:
-        i_last = tl.minimum(i_m * BLOCK_M + BLOCK_M - 1, n_rows - 1) // GROUP
-        o_end = tl.maximum(tl.minimum(o_end, i_last + diagonal + right + 1), 0)
-    if left is not None:
-        o_first = tl.maximum(i_m * BLOCK_M // GROUP + diagonal + left, 0) // BLOCK_N * BLOCK_N
-    n_pad = 0
-    if given.leftpad is not None:
-        n_pad = keys_before(given.leftpad, strides.leftpad, i_b)
-        o_first = tl.maximum(n_pad // BLOCK_N * BLOCK_N, o_first)
-    if chunk is not None:
-        i_early = tl.maximum(i_m * BLOCK_M // GROUP + diagonal, n_pad)
-        o_first = tl.maximum(chunk_of(i_early, n_pad, chunk) // BLOCK_N * BLOCK_N, o_first)
-        i_late = tl.minimum(i_m * BLOCK_M + BLOCK_M - 1, n_rows - 1) // GROUP + diagonal
-        o_end = tl.minimum(o_end, chunk_of(i_late, n_pad, chunk) + chunk)
-    return o_first, o_end, n_pad
 
 
 @triton.jit
@@ -58,40 +18,6 @@ def load_tokens(at, strides, o_token, o_head, in_m, WIDTH: tl.constexpr, BLOCK: 
         mask=in_m[:, None] & (o_d < WIDTH)[None, :],
         other=0.0,
     )
-
-
-@triton.jit
-def load_turned(
-    q,
-    q_strides,
-    given,
-    strides,
-    positions,
-    i_b,
-    n_before,
-    o_token,
-    o_head,
-    in_m,
-    ORDERED: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    ROTARY: tl.constexpr,
-    INTERLEAVED: tl.constexpr,
-):
-    """The same of queries, rotated to their positions or, unless ORDERED, all to the first one."""
-    o_q = o_token.to(tl.int64) * q_strides.row + o_head.to(tl.int64) * q_strides.head
-    first = n_before
-    if given.turned_from is not None:
-        first = tl.maximum(tl.load(given.turned_from + i_b), 0)
-    o_position = first + tl.zeros_like(o_token)
-    if ORDERED:
-        o_position += o_token
-    o_position = tl.minimum(o_position, positions - 1).to(tl.int64)
-    b_q = load_rotated(
-        q + o_q, o_position, in_m, given, strides, q_strides.column, HEAD_DIM, BLOCK_D, ROTARY,
-        INTERLEAVED,
-    )  # fmt: skip
-    return b_q.to(q.dtype.element_ty)
 
 
 @triton.jit
@@ -117,32 +43,3 @@ def as_operand(b_x, KIND: tl.constexpr, FP8: tl.constexpr):
     elif FP8 != "":
         b_x = widened(b_x, FP8 == "fnuz").to(KIND)
     return b_x
-
-
-@triton.jit
-def seen_keys(
-    in_n, o_key, r_token, b_chunk, diagonal, sight, CAUSAL: tl.constexpr, TURNED: tl.constexpr
-):
-    """Which keys of a tile its tokens see, of those ``in_n``."""
-    right, left, chunk = sight
-    seen = trail(in_n, TURNED)
-    if CAUSAL:
-        seen = seen & (o_key <= r_token + (diagonal + right))
-    if left is not None:
-        seen = seen & (o_key >= r_token + (diagonal + left))
-    if chunk is not None:
-        r_chunk = lead(b_chunk, TURNED)
-        seen = seen & (o_key >= r_chunk) & (o_key < r_chunk + chunk)
-    return seen
-
-
-@triton.jit
-def powers(b_s, b_max, b_max_new, NATURAL: tl.constexpr, TURNED: tl.constexpr):
-    """Weights of scores, and by what earlier ones are multiplied under a new maximum."""
-    if NATURAL:
-        b_p = tl.exp(b_s - lead(b_max_new, TURNED))
-        b_alpha = tl.exp(b_max - b_max_new)
-    else:
-        b_p = tl.exp2(b_s - lead(b_max_new, TURNED))
-        b_alpha = tl.exp2(b_max - b_max_new)
-    return b_p, b_alpha

@@ -8,7 +8,7 @@ from types import ModuleType
 import torch
 
 from kernels.attention.common.numerics import exactness
-from kernels.attention.common.packed import tail as packed_rest
+from kernels.attention.common.packed.tail import clear
 from kernels.attention.common.problem import Given, Problem
 from kernels.attention.portable.backward import heavy_rows, short_sequences
 from kernels.attention.portable.backward import launch as backward
@@ -33,7 +33,7 @@ def launch(problem: Problem, given: Given, *, bias_grad: bool = False) -> list[t
     if packed is not None and given.out.numel() and problem.k.numel():
         dq, dk, dv = found[:3]
         if exact:
-            packed_rest.clear_gradients(dq, dk, dv, packed.queries, packed.keys)
+            clear(dq, packed.queries, keys=(dk, dv), cu_k=packed.keys)
         else:
             short_sequences.launch(problem, given, [dq, dk, dv], few=exactness.FEW_KEYS)
     return found

@@ -6,7 +6,7 @@ import torch
 
 from kernels.attention.common.numerics.fp8_scales import Scales
 from kernels.attention.common.problem import Problem
-from kernels.attention.portable.fp8 import kernel as fp8
+from kernels.attention.portable.forward import fp8
 from kernels.runtime import backends, targets
 
 

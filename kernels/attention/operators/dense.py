@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,38 +15,26 @@ from kernels.runtime import autograd, checks
 from kernels.runtime.launch import prepared
 
 from .outputs import with_marks
+from .schemas import MASK, QKV, operator, options_of, scores
+
+OUTPUTS = "(Tensor, Tensor, Tensor)"
 
 
-@torch.library.custom_op("warpwatch::flash_attention", mutates_args=())
+@operator(
+    "warpwatch::flash_attention", QKV, MASK, scores(), "bool return_lse=True", returns=OUTPUTS
+)
 @prepared
 def flash_attention_op(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    causal: bool,
-    causal_offset: int,
-    left_offset: int | None,
-    scale: float,
-    softcap: float | None = None,
-    slopes: torch.Tensor | None = None,
-    sinks: torch.Tensor | None = None,
-    dropout: float | None = None,
-    seed: torch.Tensor | None = None,
-    exact_gradients: bool = True,
-    bias: torch.Tensor | None = None,
-    block_mask: torch.Tensor | None = None,
-    block_rows: int | None = None,
-    block_columns: int | None = None,
-    return_lse: bool = True,
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *arguments: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp, another one with marks) for checked arguments of layout (batch, seqlen,
     heads, head_dim). The last is for ``exact_gradients`` of 16 bits
     (common/numerics/heavy_rows.py), else it is without elements; so is the other where only the
     last is needed."""
-    blocks = (block_mask, block_rows, block_columns)
-    options = Options(softcap, slopes, sinks, dropout, seed, exact_gradients, bias, *blocks)
-    problem = Problem(q, k, v, Mask(causal, causal_offset, left_offset), scale, None, options)
-    return _forward(problem, exact_gradients=exact_gradients, return_lse=return_lse)
+    *mask, scale = arguments[:4]
+    options, return_lse = options_of(arguments[4:])
+    problem = Problem(q, k, v, Mask(*mask), scale, None, options)
+    return _forward(problem, exact_gradients=options.exact_gradients, return_lse=return_lse)
 
 
 def _forward(
@@ -68,54 +56,30 @@ def there(rows: torch.Tensor) -> torch.Tensor | None:
 def _fake(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *arguments: Any, **named: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return with_marks(q, v, **asked(arguments[4:], named, NAMES))
+    options, return_lse = options_of(arguments[4:], **named)
+    return with_marks(q, v, exact_gradients=options.exact_gradients, return_lse=return_lse)
 
 
-def asked(
-    arguments: Sequence[Any], named: Mapping[str, Any], names: Sequence[str]
-) -> dict[str, bool]:
-    """What outputs depend on, of what operators take after what is their own."""
-    given = {**dict(zip((*names, "return_lse"), arguments, strict=False)), **named}
-    return {name: given.get(name, True) for name in ("exact_gradients", "return_lse")}
-
-
-@torch.library.custom_op("warpwatch::flash_attention_backward", mutates_args=())
+@operator(
+    "warpwatch::flash_attention_backward",
+    "Tensor dout, Tensor? dlse, Tensor out, Tensor lse, bool bias_grad",
+    *(QKV, MASK, scores(exact=False)),
+    returns="Tensor[]",
+)
 @prepared
 def flash_attention_backward_op(
-    dout: torch.Tensor,
-    dlse: torch.Tensor | None,
-    out: torch.Tensor,
-    lse: torch.Tensor,
-    bias_grad: bool,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    causal: bool,
-    causal_offset: int,
-    left_offset: int | None,
-    scale: float,
-    softcap: float | None = None,
-    slopes: torch.Tensor | None = None,
-    sinks: torch.Tensor | None = None,
-    dropout: float | None = None,
-    seed: torch.Tensor | None = None,
-    exact_gradients: bool = False,
-    bias: torch.Tensor | None = None,
-    block_mask: torch.Tensor | None = None,
-    block_rows: int | None = None,
-    block_columns: int | None = None,
+    dout: Any, dlse: Any, out: Any, lse: Any, bias_grad: bool, *arguments: Any
 ) -> list[torch.Tensor]:
     """As ``gradients.launch`` returns them."""
-    blocks = (block_mask, block_rows, block_columns)
-    options = Options(softcap, slopes, sinks, dropout, seed, exact_gradients, bias, *blocks)
-    problem = Problem(q, k, v, Mask(causal, causal_offset, left_offset), scale, None, options)
+    q, k, v, *mask, scale = arguments[:7]
+    problem = Problem(q, k, v, Mask(*mask), scale, None, Options(*arguments[7:]))
     return gradients.launch(problem, Given(dout, dlse, out, lse), bias_grad=bias_grad)
 
 
 def differentiable(
-    operator: Any, backward: Callable[..., Any], leading: int, options: Sequence[str] = NAMES
+    forward: Any, backward: Callable[..., Any], leading: int, options: Sequence[str] = NAMES
 ) -> Callable[..., Any]:
-    """Give ``operator`` its gradients: ``backward`` takes (dout, dlse, out, lse, whether the bias
+    """Give ``forward`` its gradients: ``backward`` takes (dout, dlse, out, lse, whether the bias
     needs one) and the same arguments but ``return_lse``: q, k, v, others up to ``leading``,
     ``options`` of ``Options``, and what stands behind that. What comes back calls it."""
     names = ("q", "k", "v", *[""] * (leading - 3), *options, "return_lse")
@@ -154,7 +118,7 @@ def differentiable(
         some = DIFFERENTIABLE if bias_grad else DIFFERENTIABLE[:-1]
         return {name: given[name] for name in some if given.get(name) is not None}
 
-    return autograd.differentiable(operator, differentiate, remember)
+    return autograd.differentiable(forward, differentiate, remember)
 
 
 # In the order of gradients.launch.

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from kernels.attention.common.options import NAMES, Options
-from kernels.attention.common.packed import tail as packed_rest
 from kernels.attention.common.packed.sequences import Packed
+from kernels.attention.common.packed.tail import clear
 from kernels.attention.common.problem import Given, Mask, Problem
 from kernels.attention.dispatch import backward as gradients
 from kernels.attention.dispatch import forward as dispatch_forward
@@ -17,46 +17,36 @@ from kernels.runtime.launch import prepared
 
 from . import dense as operators
 from .outputs import with_marks
+from .schemas import IN_SEQUENCES, QKV, SEQUENCES, operator, options_of, scores
 
 # Of ``Options``: no bias, no lists of blocks.
 ASKED = NAMES[: NAMES.index("exact_gradients") + 1]
 
 
-@torch.library.custom_op("warpwatch::flash_attention_varlen", mutates_args=())
+@operator(
+    "warpwatch::flash_attention_varlen",
+    *(QKV, SEQUENCES, IN_SEQUENCES, scores(ASKED)),
+    "bool return_lse=True, Tensor? used_q=None, Tensor? used_k=None",
+    returns=operators.OUTPUTS,
+)
 @prepared
 def flash_attention_varlen_op(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    cu_q: torch.Tensor,
-    cu_k: torch.Tensor,
-    max_q: int,
-    max_k: int,
-    causal: bool,
-    right: int,
-    left: int | None,
-    scale: float,
-    softcap: float | None = None,
-    slopes: torch.Tensor | None = None,
-    sinks: torch.Tensor | None = None,
-    dropout: float | None = None,
-    seed: torch.Tensor | None = None,
-    exact_gradients: bool = True,
-    return_lse: bool = True,
-    used_q: torch.Tensor | None = None,
-    used_k: torch.Tensor | None = None,
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *arguments: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """As ``flash_attention_op`` for checked arguments."""
-    out, lse, rows = with_marks(q, v, exact_gradients=exact_gradients, return_lse=return_lse)
-    packed = Packed.of(q, k, cu_q, cu_k, max_q, max_k, used_q, used_k)
+    cu_q, _, max_q, _, *mask, scale = arguments[:8]
+    options, return_lse = options_of(arguments[8:15], ASKED)
+    out, lse, rows = with_marks(
+        q, v, exact_gradients=options.exact_gradients, return_lse=return_lse
+    )
+    packed = Packed.of(q, k, *arguments[:4], *arguments[15:])
     if out.numel():
         for one in (lse, rows):
             if one.numel():
-                packed_rest.clear_outputs(out, one, packed.queries)
+                clear(out, packed.queries, lse=one)
     if out.numel() and max_q and cu_q.numel() > 1:
-        options = Options(softcap, slopes, sinks, dropout, seed, exact_gradients)
         q, k, v = map(packed.spread, (q, k, v))
-        problem = Problem(q, k, v, Mask(causal, right, left), scale, packed, options)
+        problem = Problem(q, k, v, Mask(*mask), scale, packed, options)
         marked = operators.there(rows)
         dispatch_forward.launch(problem, packed.spread(out), operators.there(lse), marked)
     return out, lse, rows
@@ -66,42 +56,27 @@ def flash_attention_varlen_op(
 def _fake(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *arguments: Any, **named: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return with_marks(q, v, **operators.asked(arguments[8:], named, ASKED))
+    options, return_lse = options_of(arguments[8:15], ASKED, **named)
+    return with_marks(q, v, exact_gradients=options.exact_gradients, return_lse=return_lse)
 
 
-@torch.library.custom_op("warpwatch::flash_attention_varlen_backward", mutates_args=())
+@operator(
+    "warpwatch::flash_attention_varlen_backward",
+    *("Tensor dout, Tensor? dlse", QKV, "Tensor out, Tensor lse", SEQUENCES, IN_SEQUENCES),
+    *(scores(ASKED, exact=False), "Tensor? used_q=None, Tensor? used_k=None"),
+    returns="Tensor[]",
+)
 @prepared
 def flash_attention_varlen_backward_op(
-    dout: torch.Tensor,
-    dlse: torch.Tensor | None,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    out: torch.Tensor,
-    lse: torch.Tensor,
-    cu_q: torch.Tensor,
-    cu_k: torch.Tensor,
-    max_q: int,
-    max_k: int,
-    causal: bool,
-    right: int,
-    left: int | None,
-    scale: float,
-    softcap: float | None = None,
-    slopes: torch.Tensor | None = None,
-    sinks: torch.Tensor | None = None,
-    dropout: float | None = None,
-    seed: torch.Tensor | None = None,
-    exact_gradients: bool = False,
-    used_q: torch.Tensor | None = None,
-    used_k: torch.Tensor | None = None,
+    dout: Any, dlse: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *arguments: Any
 ) -> list[torch.Tensor]:
+    cu_q, _, _, _, *mask, scale = arguments[:8]
+    options = Options(*arguments[8:14])
     if cu_q.numel() == 1:  # no sequence
-        return [one.zero_() for one in operators.like(q, k, v, sinks)]
-    packed = Packed.of(q, k, cu_q, cu_k, max_q, max_k, used_q, used_k)
-    options = Options(softcap, slopes, sinks, dropout, seed, exact_gradients)
+        return [one.zero_() for one in operators.like(q, k, v, options.sinks)]
+    packed = Packed.of(q, k, *arguments[:4], *arguments[14:])
     dout, q, k, v, out = map(packed.spread, (dout, q, k, v, out))
-    problem = Problem(q, k, v, Mask(causal, right, left), scale, packed, options)
+    problem = Problem(q, k, v, Mask(*mask), scale, packed, options)
     return gradients.launch(problem, Given(dout, dlse, out, lse))
 
 

@@ -147,14 +147,9 @@ def flash_attn_varlen_qkvpacked_func(
         torch.Size([48, 2, 32])
     """
     q, k, v = arguments.packed("qkv", qkv, 3, 4)
-    given: tuple[Any, ...] = (
-        *(cu_seqlens, cu_seqlens, max_seqlen, max_seqlen),
-        *(dropout_p, softmax_scale, causal, window_size),
-        softcap,
-        alibi_slopes,
-        deterministic,
-        return_attn_probs,
-    )
+    sequences = (cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
+    options = (window_size, softcap, alibi_slopes, deterministic, return_attn_probs)
+    given = (*sequences, dropout_p, softmax_scale, causal, *options)
     return flash_attn_varlen_func(q, k, v, *given)
 
 
@@ -204,12 +199,7 @@ def flash_attn_varlen_kvpacked_func(
         torch.Size([48, 4, 32])
     """
     k, v = arguments.packed("kv", kv, 2, 4)
-    given: tuple[Any, ...] = (
-        *(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k),
-        *(dropout_p, softmax_scale, causal, window_size),
-        softcap,
-        alibi_slopes,
-        deterministic,
-        return_attn_probs,
-    )
+    sequences = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    options = (window_size, softcap, alibi_slopes, deterministic, return_attn_probs)
+    given = (*sequences, dropout_p, softmax_scale, causal, *options)
     return flash_attn_varlen_func(q, k, v, *given)

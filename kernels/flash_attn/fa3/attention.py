@@ -144,21 +144,9 @@ def flash_attn_qkvpacked_func(
         q, k, v = qkv.split([heads, rest // 2, rest // 2], 2)
     else:
         q, k, v = arguments.packed("qkv", qkv, 3, 5)
-    return flash_attn_func(
-        q,
-        k,
-        v,
-        softmax_scale,
-        causal,
-        None,
-        q_descale,
-        k_descale,
-        v_descale,
-        window_size,
-        attention_chunk,
-        softcap,
-        return_attn_probs=return_attn_probs,
-    )
+    scales = (q_descale, k_descale, v_descale)
+    options = (softmax_scale, causal, None, *scales, window_size, attention_chunk, softcap)
+    return flash_attn_func(q, k, v, *options, return_attn_probs=return_attn_probs)
 
 
 @arguments.renamed(**arguments.OF_FA3)

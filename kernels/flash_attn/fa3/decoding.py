@@ -146,7 +146,6 @@ def flash_attn_with_kvcache(
         one.bfloat16() if isinstance(one, torch.Tensor) and one.dtype.itemsize == 1 else one
         for one in (rotary_cos, rotary_sin)
     )
-
     out, lse = cache.attend(
         q,
         k_cache,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 import triton
@@ -42,21 +42,12 @@ class Packed:
     used_k: torch.Tensor | None = None
 
     @classmethod
-    def of(
-        cls,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        cu_q: torch.Tensor,
-        cu_k: torch.Tensor,
-        max_q: int,
-        max_k: int,
-        used_q: torch.Tensor | None = None,
-        used_k: torch.Tensor | None = None,
-    ) -> Packed:
-        """Of packed ``q`` and ``k``. Who knows no length may name any: none is above their rows,
-        and grids, tiles and workspaces are sized by the longest."""
+    def of(cls, q: torch.Tensor, k: torch.Tensor, *sequences: Any) -> Packed:
+        """Of packed ``q`` and ``k``, with all fields. Who knows no length may name any: none is
+        above their rows, and grids, tiles and workspaces are sized by the longest."""
+        cu_q, cu_k, max_q, max_k, *used = sequences
         most_q, most_k = (min(n, max(len(one), 1)) for n, one in ((max_q, q), (max_k, k)))
-        return cls(cu_q, cu_k, most_q, most_k, used_q, used_k)
+        return cls(cu_q, cu_k, most_q, most_k, *used)
 
     @property
     def queries(self) -> Begins:

@@ -74,36 +74,27 @@ def clear_behind(
         _clear(k, v, None, cu_k, batch, heads, tokens_k, width_k, width_v)
 
 
-def clear_outputs(out: torch.Tensor, lse: torch.Tensor, cu_q: Begins) -> None:
-    """``out`` (tokens, heads, head_dim) and ``lse`` (heads, tokens), contiguous."""
-    _launch(out, None, None, lse, cu_q, cu_q)
-
-
-def clear_gradients(
-    dq: torch.Tensor, dk: torch.Tensor, dv: torch.Tensor, cu_q: Begins, cu_k: Begins
-) -> None:
-    """(tokens, heads, head_dim) each, contiguous."""
-    _launch(dq, dk, dv, None, cu_q, cu_k)
-
-
 def programs_for(*tensors: torch.Tensor | None) -> int:
     """How many programs clear what may lie behind in these."""
     most = max(one.numel() for one in tensors if one is not None)
     return max(1, min(MOST_PROGRAMS, triton.cdiv(most, AT_ONCE.value)))
 
 
-def _launch(
+def clear(
     q: torch.Tensor,
-    k: torch.Tensor | None,
-    v: torch.Tensor | None,
-    lse: torch.Tensor | None,
     cu_q: Begins,
-    cu_k: Begins,
+    *,
+    lse: torch.Tensor | None = None,
+    keys: tuple[torch.Tensor, torch.Tensor] | None = None,
+    cu_k: Begins | None = None,
 ) -> None:
+    """Of outputs or gradients (tokens, heads, head_dim), ``keys`` those of keys and values, and of
+    ``lse`` (heads, tokens), all contiguous."""
+    k, v = keys or (None, None)
     batch = (cu_q if isinstance(cu_q, torch.Tensor) else cu_q[0]).numel() - 1
     widths = (0 if one is None else one.shape[1] * one.shape[2] for one in (q, k, v))
     with targets.on_device_of(q, "q"):
         noted(clear_behind, (programs_for(q, k, v),))(
-            q, k, v, lse, cu_q, cu_k, batch, q.shape[1], q.shape[0],
+            q, k, v, lse, cu_q, cu_q if cu_k is None else cu_k, batch, q.shape[1], q.shape[0],
             0 if k is None else k.shape[0], *widths,
         )  # fmt: skip

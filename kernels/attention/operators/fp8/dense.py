@@ -14,7 +14,9 @@ from kernels.attention.common.numerics import fp8_scales
 from kernels.attention.common.options import Options
 from kernels.attention.common.problem import Mask, Problem
 from kernels.attention.dispatch.fp8 import launch
+from kernels.attention.operators import schemas
 from kernels.attention.operators.outputs import unwritten
+from kernels.attention.operators.schemas import MASK, QKV, operator
 from kernels.runtime import autograd, checks
 from kernels.runtime.addressing import near
 from kernels.runtime.launch import prepared
@@ -63,7 +65,7 @@ def attend(
 
 
 def served(
-    operator: Any,
+    op: Any,
     body: Any,
     named: dict[str, Any],
     batch: int,
@@ -71,11 +73,11 @@ def served(
     softcap: float | None = None,
     **given: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What ``operator`` or its ``body`` makes of ``named``, of scales and ``others``; ``given``,
+    """What ``op`` or its ``body`` makes of ``named``, of scales and ``others``; ``given``,
     scales and ``out_dtype``, is checked here."""
     scales, out_dtype = checked(named["q"], named["k"], named["v"], batch, **given)
     named |= dict(zip(SCALES, scales, strict=True))
-    run = operator if checks.traced(*named.values(), *others) else body
+    run = op if checks.traced(*named.values(), *others) else body
     outputs: tuple[torch.Tensor, torch.Tensor]
     outputs = autograd.forward_only(run, NO_GRADIENT, named, *others, softcap, out_dtype)
     return outputs
@@ -120,29 +122,19 @@ def _check_scale(
 
 @prepared
 def _forward(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    q_scale: torch.Tensor | None,
-    k_scale: torch.Tensor | None,
-    v_scale: torch.Tensor | None,
-    causal: bool,
-    causal_offset: int,
-    left_offset: int | None,
-    scale: float,
-    softcap: float | None,
-    out_dtype: torch.dtype,
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *arguments: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp) for checked arguments of layout (batch, seqlen, heads, head_dim)."""
+    *mask, scale, softcap, out_dtype = arguments[3:]
     out, lse = unwritten(q, k, v, out_dtype)
     if out.numel():
-        mask, options = Mask(causal, causal_offset, left_offset), Options(softcap)
-        scales = fp8_scales.Scales(near(q_scale), near(k_scale), near(v_scale))
-        launch(Problem(q, k, v, mask, scale, None, options), out, lse, scales)
+        problem = Problem(q, k, v, Mask(*mask), scale, None, Options(softcap))
+        launch(problem, out, lse, fp8_scales.Scales(*map(near, arguments[:3])))
     return out, lse
 
 
-flash_attention_fp8_op = torch.library.custom_op("warpwatch::flash_attention_fp8", mutates_args=())(
-    _forward
-)
+LAST = "float? softcap, ScalarType out_dtype"
+flash_attention_fp8_op = operator(
+    "warpwatch::flash_attention_fp8", QKV, schemas.SCALES, MASK, LAST
+)(_forward)
 flash_attention_fp8_op.register_fake(unwritten)

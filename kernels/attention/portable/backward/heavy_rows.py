@@ -30,6 +30,7 @@ from kernels.attention.common.scores import (
     of_head,
     place,
 )
+from kernels.attention.portable.tile import Place, tile_of
 from kernels.attention.portable.tuning.choose import choose_rows
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
@@ -52,39 +53,36 @@ def add_keys(
     b_more,
     k,
     v,
-    i_b,
-    i_kv,
+    at,
     o_first,
     o_end,
-    o_row,
     strides,
-    seqlen_k,
-    causal_offset,
-    left_offset,
     scale,
     scores,
-    HEAD_DIM: tl.constexpr,
-    HEAD_DIM_V: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    BLOCK_DV: tl.constexpr,
-    CAUSAL: tl.constexpr,
+    TILE: tl.constexpr,
     MASKED: tl.constexpr,
 ):
     """Add to a row's weights, and to those times dp less ``b_start``, what keys from ``o_first`` up
     to ``o_end`` give. By the log-sum-exp, whose rounding is in all weights of a row alike."""
+    BLOCK_M: tl.constexpr = TILE.BLOCK_M
+    BLOCK_N: tl.constexpr = TILE.BLOCK_N
+    i_b, i_kv, o_row, causal_offset, left_offset = at
+    seqlen_k = scores.columns
     o_m = tl.arange(0, BLOCK_M)
     o_n = tl.arange(0, BLOCK_N)
-    if CAUSAL:
+    if TILE.CAUSAL:
         b_last = tl.minimum(o_row + o_m + causal_offset, seqlen_k - 1)
     if left_offset is not None:
         b_first = o_row + o_m + left_offset
     for i in range(o_first, o_end, BLOCK_N):
         i_n = place(scores, i)
         # [BLOCK_N, BLOCK_D]
-        b_k = load_rows(k, i_b, i_n, i_kv, seqlen_k, strides.k, HEAD_DIM, BLOCK_N, BLOCK_D)
-        b_v = load_rows(v, i_b, i_n, i_kv, seqlen_k, strides.v, HEAD_DIM_V, BLOCK_N, BLOCK_DV)
+        b_k = load_rows(
+            k, i_b, i_n, i_kv, seqlen_k, strides.k, TILE.HEAD_DIM, BLOCK_N, TILE.BLOCK_D
+        )
+        b_v = load_rows(
+            v, i_b, i_n, i_kv, seqlen_k, strides.v, TILE.HEAD_DIM_V, BLOCK_N, TILE.BLOCK_DV
+        )
         # [BLOCK_M, BLOCK_N]
         b_s = head_product(b_q, b_k, WIDE=True)
         b_s, _ = modified(b_s, scores, o_row, o_m[:, None], i_n, o_n[None, :], False)
@@ -94,7 +92,7 @@ def add_keys(
             b_dp = dropped(b_dp, b_keep, scores, True)
         seen = None
         if MASKED:
-            seen = up_to(b_last - i_n, BLOCK_N) if CAUSAL else i_n + o_n[None, :] < seqlen_k
+            seen = up_to(b_last - i_n, BLOCK_N) if TILE.CAUSAL else i_n + o_n[None, :] < seqlen_k
             if left_offset is not None:
                 seen = seen & since(b_first - i_n, BLOCK_N)
         b_p = weights(b_s, b_exponent[:, None], seen, scale, MASKED)
@@ -212,20 +210,20 @@ def attention_backward_marked(
                 if blocks.listed is not None:
                     o_first = 0
                     o_end = tl.load(scores.own.blocks) * blocks.span
+                at = Place(i_b, i_h // heads_per_kv, i_row, own_offset, own_left)
+                TILE: tl.constexpr = tile_of(
+                    HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL
+                )
                 if left_offset is not None or blocks.listed is not None:
                     o_full = o_first
                 else:
                     b_total, b_more = add_keys(
-                        b_q, b_dout, b_exponent, b_start, b_total, b_more, at_k, at_v, i_b,
-                        i_h // heads_per_kv, o_first, o_full, i_row, strides, own_k, own_offset,
-                        own_left, unit, scores, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D,
-                        BLOCK_DV, CAUSAL, False,
+                        b_q, b_dout, b_exponent, b_start, b_total, b_more, at_k, at_v, at, o_first,
+                        o_full, strides, unit, scores, TILE, False,
                     )  # fmt: skip
                 b_total, b_more = add_keys(
-                    b_q, b_dout, b_exponent, b_start, b_total, b_more, at_k, at_v, i_b,
-                    i_h // heads_per_kv, o_full, o_end, i_row, strides, own_k, own_offset, own_left,
-                    unit, scores, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL,
-                    True,
+                    b_q, b_dout, b_exponent, b_start, b_total, b_more, at_k, at_v, at, o_full,
+                    o_end, strides, unit, scores, TILE, True,
                 )  # fmt: skip
                 b_total = tl.where(b_total == 0.0, 1.0, b_total)
                 b_delta = b_start + b_more / b_total

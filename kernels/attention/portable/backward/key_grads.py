@@ -22,6 +22,7 @@ from kernels.attention.common.scores import (
     of_head,
     place,
 )
+from kernels.attention.portable.tile import Place, tile_of
 from kernels.device.products import add_product, sum_type
 
 from .tiles import divided, exponents, load_rows, shifted, weights
@@ -37,67 +38,6 @@ def load_of_rows(at, in_m, other, WHOLE: tl.constexpr):
 
 
 @triton.jit
-def queries_that_see(
-    b_first,
-    b_last,
-    i_m,
-    o_m,
-    o_column,
-    o_n,
-    causal_offset,
-    left_offset,
-    MASKED: tl.constexpr,
-    ROWS: tl.constexpr,
-    BRANCH: tl.constexpr,
-):
-    """(keys, queries): from ``b_first`` of each key on and, in a window, up to ``b_last``. With
-    BRANCH only the first of both."""
-    if BRANCH or ROWS > 0:
-        seen = since(b_first - i_m, o_m.shape[0])
-    else:  # found with the compiler: unlike head dims spill 4 bytes on sm_100 by the other form
-        seen = o_column + o_n[:, None] <= i_m + o_m[None, :] + causal_offset
-    if left_offset is not None and not BRANCH:
-        if ROWS > 0:
-            within = up_to(b_last - i_m, o_m.shape[0])
-        else:
-            within = o_column + o_n[:, None] >= i_m + o_m[None, :] + left_offset
-        seen = seen & within if MASKED else within
-    return seen
-
-
-@triton.jit
-def weights_of_queries(
-    b_s,
-    b_exponent,
-    seen,
-    b_last,
-    i_m,
-    o_column,
-    causal_offset,
-    left_offset,
-    scale,
-    MASKED: tl.constexpr,
-    BRANCH: tl.constexpr,
-):
-    """``weights``, with BRANCH masked only where a tile meets an end of what is seen."""
-    KEYS: tl.constexpr = b_s.shape[0]
-    QUERIES: tl.constexpr = b_s.shape[1]
-    if BRANCH:
-        b_p = weights(b_s, b_exponent, seen, scale, False)
-        # One condition of constants and values would be a value.
-        if MASKED:  # noqa: SIM102
-            if i_m < o_column - causal_offset + KEYS - 1:
-                b_p = tl.where(seen, b_p, 0.0)
-        if left_offset is not None:  # noqa: SIM102
-            if i_m + QUERIES - 1 > o_column - left_offset:
-                within = up_to(b_last - i_m, QUERIES)
-                b_p = tl.where(within, b_p, 0.0)
-    else:
-        b_p = weights(b_s, b_exponent, seen, scale, MASKED or left_offset is not None)
-    return b_p
-
-
-@triton.jit
 def accumulate_kv(
     b_k,
     b_v,
@@ -109,25 +49,15 @@ def accumulate_kv(
     delta,
     total,
     dlse,
-    i_b,
-    i_h,
+    at,
     o_bh,
     o_first,
     o_end,
-    o_column,
     strides,
     seqlen_q,
-    causal_offset,
-    left_offset,
     scale,
     scores,
-    HEAD_DIM: tl.constexpr,
-    HEAD_DIM_V: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    BLOCK_DV: tl.constexpr,
-    MASKED: tl.constexpr,
+    TILE: tl.constexpr,
     EVEN: tl.constexpr,
     ROWS: tl.constexpr,
     TMA: tl.constexpr,
@@ -137,6 +67,10 @@ def accumulate_kv(
 ):
     """Add what the queries from ``o_first`` up to ``o_end`` give to a block of keys and values: of
     one head or, unless that is None, of ``n_heads``, ``stride_head`` apart in lse and delta."""
+    BLOCK_M: tl.constexpr = TILE.BLOCK_M
+    BLOCK_N: tl.constexpr = TILE.BLOCK_N
+    MASKED: tl.constexpr = TILE.CAUSAL
+    i_b, i_h, o_column, causal_offset, left_offset = at
     o_m = tl.arange(0, BLOCK_M)
     o_n = tl.arange(0, BLOCK_N)
     EXACT: tl.constexpr = total is not None
@@ -144,7 +78,7 @@ def accumulate_kv(
     FAR: tl.constexpr = is_far(None if scores.asked.bias is None else scores.asked.bias.dtype)
     # Behind the product delta has the registers of the exponents. Measured on sm_90: at head dim
     # 128 waiting for it there costs 2 %, at 64 a third program fits a multiprocessor.
-    LATE: tl.constexpr = ROWS > 0 and BLOCK_D != 128
+    LATE: tl.constexpr = ROWS > 0 and TILE.BLOCK_D != 128
     # The queries that see these keys: the first ones and, in a window, the last.
     b_first = o_column - causal_offset + o_n
     b_last = None if left_offset is None else o_column - left_offset + o_n
@@ -156,9 +90,20 @@ def accumulate_kv(
     for i in range(o_first, o_stop, BLOCK_M):
         i_m = place(scores, i) if n_heads is None else i_walked
         # [BLOCK_M, BLOCK_D]
-        b_q = load_rows(q, i_b, i_m, i_h, seqlen_q, strides.q, HEAD_DIM, BLOCK_M, BLOCK_D, TMA)
+        b_q = load_rows(
+            q, i_b, i_m, i_h, seqlen_q, strides.q, TILE.HEAD_DIM, BLOCK_M, TILE.BLOCK_D, TMA
+        )
         b_dout = load_rows(
-            dout, i_b, i_m, i_h, seqlen_q, strides.dout, HEAD_DIM_V, BLOCK_M, BLOCK_DV, TMA
+            dout,
+            i_b,
+            i_m,
+            i_h,
+            seqlen_q,
+            strides.dout,
+            TILE.HEAD_DIM_V,
+            BLOCK_M,
+            TILE.BLOCK_DV,
+            TMA,
         )
         in_m = i_m + o_m < seqlen_q
         b_lse = load_of_rows(lse + (o_head + i_m) + o_m, in_m, LARGEST, WHOLE)
@@ -173,22 +118,36 @@ def accumulate_kv(
         b_s, b_slope = modified(
             b_s, scores, i_m, o_m[None, :], o_column, o_n[:, None], b_k.dtype == tl.float32
         )
-        seen = queries_that_see(
-            b_first, b_last, i_m, o_m, o_column, o_n, causal_offset, left_offset, MASKED, ROWS,
-            BRANCH,
-        )  # fmt: skip
+        # (keys, queries): from ``b_first`` of each key on and, in a window, up to ``b_last``.
+        if BRANCH or ROWS > 0:
+            seen = since(b_first - i_m, BLOCK_M)
+        else:  # found with the compiler: unlike head dims spill 4 bytes on sm_100 by the other form
+            seen = o_column + o_n[:, None] <= i_m + o_m[None, :] + causal_offset
+        if left_offset is not None and not BRANCH:
+            if ROWS > 0:
+                within = up_to(b_last - i_m, BLOCK_M)
+            else:
+                within = o_column + o_n[:, None] >= i_m + o_m[None, :] + left_offset
+            seen = seen & within if MASKED else within
         if EXACT:
             b_s = b_s.to(sum_type(b_k.dtype))
-            HIDES: tl.constexpr = MASKED or left_offset is not None
-            b_p = shifted(b_s, b_lse[None, :], seen, scale, HIDES, b_k.dtype == tl.float32, FAR)
+            HIDDEN: tl.constexpr = MASKED or left_offset is not None
+            b_p = shifted(b_s, b_lse[None, :], seen, scale, HIDDEN, b_k.dtype == tl.float32, FAR)
             b_total = tl.load(total + o_bh + i_m + o_m, mask=in_m, other=1.0)
             b_p = divided(b_p, b_total[None, :])
         else:
             b_exponent = b_lse if ROWS > 0 else exponents(b_lse)
-            b_p = weights_of_queries(
-                b_s, b_exponent[None, :], seen, b_last, i_m, o_column, causal_offset, left_offset,
-                scale, MASKED, BRANCH,
-            )  # fmt: skip
+            HIDES: tl.constexpr = not BRANCH and (MASKED or left_offset is not None)
+            b_p = weights(b_s, b_exponent[None, :], seen, scale, HIDES)
+            # With BRANCH masked only where a tile meets an end of what is seen. One condition of
+            # constants and values would be a value.
+            if BRANCH and MASKED:  # noqa: SIM102
+                if i_m < o_column - causal_offset + BLOCK_N - 1:
+                    b_p = tl.where(seen, b_p, 0.0)
+            if BRANCH and left_offset is not None:  # noqa: SIM102
+                if i_m + BLOCK_M - 1 > o_column - left_offset:
+                    within = up_to(b_last - i_m, BLOCK_M)
+                    b_p = tl.where(within, b_p, 0.0)
         if scores.asked.seed is not None:
             b_keep = kept(scores, i_m, o_column, BLOCK_M, BLOCK_N, sum_type(b_q.dtype)).T
             b_kept = dropped(b_p, b_keep, scores)
@@ -316,6 +275,7 @@ def attention_backward_kv(
     o_end = seqlen_q
     if left_offset is not None:
         o_end = tl.minimum(seqlen_q, i_n + BLOCK_N - left_offset)
+    TILE: tl.constexpr = tile_of(HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL)
     first_head = i_kv * heads_per_kv
     unit = scale if asked.factor is None else 1.0
     if FLAT:
@@ -324,11 +284,11 @@ def attention_backward_kv(
         scores = Scores(
             asked, blocks, OfHead(0, 0, 0, 0), seqlen_k - seqlen_q, seqlen_q, seqlen_k, None, i_h
         )
+        at = Place(i_at, i_h, i_n, causal_offset, left_offset)
         b_dk, b_dv = accumulate_kv(
-            b_k, b_v, b_dk, b_dv, q, dout, lse + o_bh, delta + o_bh, total, dlse, i_at, i_h, o_bh,
-            o_first, o_end, i_n, strides, seqlen_q, causal_offset, left_offset, unit, scores,
-            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, EVEN, ROWS, TMA,
-            BRANCH, heads_per_kv, tokens,
+            b_k, b_v, b_dk, b_dv, q, dout, lse + o_bh, delta + o_bh, total, dlse, at, o_bh, o_first,
+            o_end, strides, seqlen_q, unit, scores, TILE, EVEN, ROWS, TMA, BRANCH, heads_per_kv,
+            tokens,
         )  # fmt: skip
     for i_h in range(first_head, first_head + (0 if FLAT else heads_per_kv)):
         o_bh = (before + i_h).to(tl.int64) * tokens + o_row
@@ -346,10 +306,10 @@ def attention_backward_kv(
             o_far = tl.load(far + 2 * (before + i_h)) // BLOCK_M * BLOCK_M
             o_start = tl.maximum(o_first, o_far)
             o_stop = tl.minimum(o_end, tl.load(far + 2 * (before + i_h) + 1))
+        at = Place(i_at, i_h, i_n, causal_offset, left_offset)
         b_dk, b_dv = accumulate_kv(
-            b_k, b_v, b_dk, b_dv, q, dout, lse + o_bh, delta + o_bh, total, dlse, i_at, i_h, o_bh,
-            o_start, o_stop, i_n, strides, rows, causal_offset, left_offset, unit, scores, HEAD_DIM,
-            HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, EVEN, ROWS, TMA, BRANCH,
+            b_k, b_v, b_dk, b_dv, q, dout, lse + o_bh, delta + o_bh, total, dlse, at, o_bh, o_start,
+            o_stop, strides, rows, unit, scores, TILE, EVEN, ROWS, TMA, BRANCH,
         )  # fmt: skip
 
     # Found again, by way of what is 0 though no compiler knows (the grid has one axis): kept from

@@ -43,7 +43,6 @@ class Pass:
     exponent: torch.Tensor | None
     per_head: int | None
     tiles: dict[str, Any]
-    sight: dict[str, Any]
     own_queries: Blocks
     own_keys: Blocks
     dots: torch.Tensor | None = None
@@ -53,11 +52,13 @@ class Pass:
     def ends(self) -> torch.Tensor | None:
         return None if self.far is None else self.far.ends
 
-    @property
-    def tensors(self) -> dict[str, Any]:
-        """What every kernel but delta's takes by these names."""
+    def shared(self, **more: torch.Tensor) -> dict[str, Any]:
+        """What every kernel but delta's takes by these names; strides those of ``more``, too."""
         one = self.problem
-        return {"q": one.q, "k": one.k, "v": one.v, "dout": self.given.dout}
+        tensors = {"q": one.q, "k": one.k, "v": one.v, "dout": self.given.dout}
+        others = {"far": self.ends, "total": self.total, "scale": one.scale}
+        strides = Layout.of(**tensors, **more)
+        return {**tensors, **others, "strides": strides, **one.sizes, **one.sight, **self.tiles}
 
     def walked(
         self, tensor: torch.Tensor, rows: int, block: str
@@ -79,8 +80,6 @@ def with_workspaces(
     less: torch.Tensor | None,
 ) -> Pass:
     """With its workspaces."""
-    sight = problem.sight | {"scale": problem.scale}
-    own_queries, own_keys = problem.walked(), problem.walked(owns_keys=True)
     exponent, per_head = None, problem.tokens
     if problem.packed is None:
         per_head = problem.lengths[0]
@@ -111,9 +110,8 @@ def with_workspaces(
         exponent,
         per_head,
         problem.tiles(targets.current()),
-        sight,
-        own_queries,
-        own_keys,
+        problem.walked(),
+        problem.walked(owns_keys=True),
     )
 
 
@@ -150,21 +148,15 @@ def _rows(one: Pass) -> None:
     problem, given, config = one.problem, one.given, one.plan.config.q
     exact, blocks = one.plan.exact, one.plan.row_blocks
     noted(attention_backward_rows, (blocks * problem.batch * problem.heads,))(
-        **one.tensors,
+        **one.shared(out=given.out),
         out=given.out,
         dlse=None if exact else given.dlse,
         lse=one.lse,
-        far=one.ends,
         shift=one.shift if exact else None,
         delta=one.delta,
-        total=one.total,
-        strides=Layout.of(**one.tensors, out=given.out),
         n_blocks=blocks,
         heads=problem.heads,
-        **problem.sizes,
-        **one.sight,
         blocks=one.own_queries,
-        **one.tiles,
         **config.constants(),
     )
 
@@ -175,31 +167,26 @@ def _queries(one: Pass) -> None:
     with_delta, heads = planned.with_delta, problem.batch * problem.heads
     alone = problem.packed is None
     dq, _, _, dbias = one.found
+    walked = {
+        "k": one.walked(problem.k, config.block_n, "BLOCK_D"),
+        "v": one.walked(problem.v, config.block_n, "BLOCK_DV"),
+    }
     noted(attention_backward_q, (triton.cdiv(seqlen_q, config.block_m) * heads,))(
-        q=problem.q,
-        k=one.walked(problem.k, config.block_n, "BLOCK_D"),
-        v=one.walked(problem.v, config.block_n, "BLOCK_DV"),
-        dout=given.dout,
+        **(one.shared(out=given.out) | walked),
         lse=one.shift,
         delta=one.delta,
-        total=one.total,
         dlse=one.less if planned.exact or with_delta else None,
         dots=one.dots,
         dq=dq,
         dbias=dbias,
         out=given.out if with_delta else None,
         exponent=one.exponent,
-        far=one.ends,
-        strides=Layout.of(**one.tensors, out=given.out),
         heads=problem.heads,
-        **problem.sizes,
         rows=one.per_head,
-        **one.sight,
         blocks=one.own_queries,
         EVEN=alone and seqlen_k % config.block_n == 0,
         ROWS=planned.padded,
         TMA=planned.tma,
-        **one.tiles,
         BRANCH=planned.branch and config.branch,
         MARKED=planned.marked and with_delta,
         TOGETHER=together(heads) if planned.ordered and alone else 0,
@@ -214,27 +201,23 @@ def _keys(one: Pass) -> None:
     alone, unlisted = problem.packed is None, problem.options.block_mask is None
     flat = config.flat and options.plain and problem.heads > problem.kv_heads
     _, dk, dv, _ = one.found
+    walked = {
+        "q": one.walked(problem.q, config.block_m, "BLOCK_D"),
+        "dout": one.walked(one.given.dout, config.block_m, "BLOCK_DV"),
+        "tokens": one.per_head,
+    }
     noted(attention_backward_kv, (triton.cdiv(seqlen_k, config.block_n) * heads,))(
-        q=one.walked(problem.q, config.block_m, "BLOCK_D"),
-        k=problem.k,
-        v=problem.v,
-        dout=one.walked(one.given.dout, config.block_m, "BLOCK_DV"),
+        **(one.shared() | walked),
         lse=one.exponent if planned.padded else one.shift,
         delta=one.delta,
-        total=one.total,
         dlse=one.given.dlse if planned.exact else None,
         dk=dk,
         dv=dv,
-        far=one.ends,
-        strides=Layout.of(**one.tensors),
         kv_heads=problem.kv_heads,
-        **(problem.sizes | {"tokens": one.per_head}),
-        **one.sight,
         blocks=one.own_keys,
         EVEN=alone and unlisted and seqlen_q % config.block_m == 0,
         ROWS=planned.padded,
         TMA=planned.tma,
-        **one.tiles,
         BRANCH=config.branch and unlisted,
         FLAT=flat,
         # Packed sequences' kernel has no registers for the order where the loops are nested.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import triton
 import triton.language as tl
 
@@ -22,62 +24,68 @@ from kernels.attention.common.scores import (
     place,
     store_bias_gradient,
 )
+from kernels.attention.portable.tile import Place, tile_of
 from kernels.device.products import add_product, sum_type
 
 from .tiles import divided, exponents, load_rows, shifted, weights
 
 
+class Rows(NamedTuple):
+    """A block of queries with what else a program has of it; ``own`` are rows that are served, None
+    where all are."""
+
+    b_q: Any
+    b_dout: Any
+    b_lse: Any
+    b_delta: Any
+    b_total: Any
+    b_dlse: Any
+    dots: Any
+    own: Any
+
+
 @triton.jit
 def accumulate_q(
-    b_q,
-    b_dout,
     b_dq,
-    b_lse,
-    b_delta,
-    b_total,
-    b_dlse,
     b_dots,
-    dots,
-    own,
+    rows,
     k,
     v,
-    i_b,
-    i_kv,
+    at,
     o_first,
     o_inner,
     o_full,
     o_end,
-    o_row,
     strides,
-    seqlen_k,
-    causal_offset,
-    left_offset,
     scale,
     scores,
-    HEAD_DIM: tl.constexpr,
-    HEAD_DIM_V: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    BLOCK_DV: tl.constexpr,
-    CAUSAL: tl.constexpr,
+    TILE: tl.constexpr,
     MASKED: tl.constexpr,
     TMA: tl.constexpr,
 ):
     """Add what the keys from ``o_first`` up to ``o_end`` give to a block of queries; MASKED, unless
     ``o_full`` is None, but from ``o_inner`` up to there."""
+    BLOCK_M: tl.constexpr = TILE.BLOCK_M
+    BLOCK_N: tl.constexpr = TILE.BLOCK_N
+    b_q, b_dout, b_lse, b_delta, b_total, b_dlse, dots, own = rows
+    i_b, i_kv, o_row, causal_offset, left_offset = at
+    seqlen_k = scores.columns
     o_m = tl.arange(0, BLOCK_M)
     o_n = tl.arange(0, BLOCK_N)
     FAR: tl.constexpr = is_far(None if scores.asked.bias is None else scores.asked.bias.dtype)
-    if CAUSAL:
+    if TILE.CAUSAL:
         b_last = tl.minimum(o_row + o_m + causal_offset, seqlen_k - 1)
     if left_offset is not None:
         b_first = o_row + o_m + left_offset
     for i in range(o_first, o_end, BLOCK_N):
         i_n = place(scores, i)
         # [BLOCK_N, BLOCK_D]
-        b_k = load_rows(k, i_b, i_n, i_kv, seqlen_k, strides.k, HEAD_DIM, BLOCK_N, BLOCK_D, TMA)
-        b_v = load_rows(v, i_b, i_n, i_kv, seqlen_k, strides.v, HEAD_DIM_V, BLOCK_N, BLOCK_DV, TMA)
+        b_k = load_rows(
+            k, i_b, i_n, i_kv, seqlen_k, strides.k, TILE.HEAD_DIM, BLOCK_N, TILE.BLOCK_D, TMA
+        )
+        b_v = load_rows(
+            v, i_b, i_n, i_kv, seqlen_k, strides.v, TILE.HEAD_DIM_V, BLOCK_N, TILE.BLOCK_DV, TMA
+        )
         # [BLOCK_M, BLOCK_N]
         b_s = head_product(b_q, b_k, WIDE=True)
         b_s, b_slope = modified(
@@ -87,7 +95,7 @@ def accumulate_q(
         if scores.asked.seed is not None:
             b_keep = kept(scores, o_row, i_n, BLOCK_M, BLOCK_N, sum_type(b_k.dtype))
             b_dp = dropped(b_dp, b_keep, scores, b_total is not None)
-        seen = up_to(b_last - i_n, BLOCK_N) if CAUSAL else i_n + o_n[None, :] < seqlen_k
+        seen = up_to(b_last - i_n, BLOCK_N) if TILE.CAUSAL else i_n + o_n[None, :] < seqlen_k
         if left_offset is not None and o_full is None:
             seen = seen & since(b_first - i_n, BLOCK_N)
         if b_total is not None:
@@ -257,35 +265,31 @@ def attention_backward_q(
         # Before the whole blocks, those whose first keys some queries no longer see.
         o_first = tl.maximum(i_m + left_offset, 0) // BLOCK_N * BLOCK_N
         o_inner = tl.cdiv(tl.maximum(i_m + BLOCK_M - 1 + left_offset, 0), BLOCK_N) * BLOCK_N
+    at = Place(i_at, i_kv, i_m, causal_offset, left_offset)
+    TILE: tl.constexpr = tile_of(HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL)
+    own_block = Rows(b_q, b_dout, b_lse, b_delta, b_total, b_dlse, dots, own_rows)
     if BRANCH:
         b_dq, b_dots = accumulate_q(
-            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, own_rows, k, v, i_at,
-            i_kv, o_first, o_inner, o_full, o_end, i_m, strides, seqlen_k, causal_offset,
-            left_offset, unit, scores, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV,
-            CAUSAL, True, TMA,
+            b_dq, b_dots, own_block, k, v, at, o_first, o_inner, o_full, o_end, strides, unit,
+            scores, TILE, True, TMA,
         )  # fmt: skip
-    if left_offset is not None and blocks.listed is None and not BRANCH:
-        o_full = tl.maximum(o_full, o_inner)
-        b_dq, b_dots = accumulate_q(
-            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, own_rows, k, v, i_at,
-            i_kv, o_first, None, None, tl.minimum(o_inner, o_end), i_m, strides, seqlen_k,
-            causal_offset, left_offset, unit, scores, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N,
-            BLOCK_D, BLOCK_DV, CAUSAL, True, TMA,
-        )  # fmt: skip
-    if blocks.listed is None and not BRANCH:
-        b_dq, b_dots = accumulate_q(
-            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, own_rows, k, v, i_at,
-            i_kv, o_inner, None, None, o_full, i_m, strides, seqlen_k, causal_offset, left_offset,
-            unit, scores, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, False,
-            TMA,
-        )  # fmt: skip
-    if (CAUSAL or not EVEN or blocks.listed is not None) and not BRANCH:
-        b_dq, b_dots = accumulate_q(
-            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, own_rows, k, v, i_at,
-            i_kv, o_full, None, None, o_end, i_m, strides, seqlen_k, causal_offset, left_offset,
-            unit, scores, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True,
-            TMA,
-        )  # fmt: skip
+    else:
+        if left_offset is not None and blocks.listed is None:
+            o_full = tl.maximum(o_full, o_inner)
+            b_dq, b_dots = accumulate_q(
+                b_dq, b_dots, own_block, k, v, at, o_first, None, None, tl.minimum(o_inner, o_end),
+                strides, unit, scores, TILE, True, TMA,
+            )  # fmt: skip
+        if blocks.listed is None:
+            b_dq, b_dots = accumulate_q(
+                b_dq, b_dots, own_block, k, v, at, o_inner, None, None, o_full, strides, unit,
+                scores, TILE, False, TMA,
+            )  # fmt: skip
+        if CAUSAL or not EVEN or blocks.listed is not None:
+            b_dq, b_dots = accumulate_q(
+                b_dq, b_dots, own_block, k, v, at, o_full, None, None, o_end, strides, unit, scores,
+                TILE, True, TMA,
+            )  # fmt: skip
 
     if dots is not None:
         tl.store(dots + o_bh + o_m, b_dots, mask=in_m if far is None else weighed)

@@ -9,12 +9,21 @@ import triton.language as tl
 from kernels.attention.common.addressing import Layout
 from kernels.attention.common.masks import keys_of_rows
 from kernels.attention.common.numerics.constants import LOG2_E
+from kernels.attention.common.numerics.fp8_scales import (
+    OFFSET,
+    Scales,
+    no_zero,
+    scale_of,
+    with_sign,
+)
 from kernels.attention.common.numerics.heavy_rows import marked
 from kernels.attention.common.packed.sequences import bounds, describable_as, described
 from kernels.attention.common.problem import Problem
 from kernels.attention.common.program_order import taken, together
-from kernels.attention.common.scores import Scores, is_far, of_head
+from kernels.attention.common.scores import ScoreOptions, Scores, is_far, of_head
+from kernels.attention.portable.tile import Place, tile_of
 from kernels.attention.portable.tuning.choose import Asked, choose_forward
+from kernels.attention.portable.tuning.fp8 import choose_fp8
 from kernels.attention.portable.tuning.plain import RAGGED_FORWARD
 from kernels.device.products import sum_type
 from kernels.runtime import targets
@@ -33,6 +42,8 @@ def attention_forward(
     lse,
     rows,
     sequences,
+    scales,
+    scale_strides,
     strides,
     heads,
     heads_per_kv,
@@ -53,22 +64,24 @@ def attention_forward(
     CAUSAL: tl.constexpr,
     EVEN: tl.constexpr,
     PRESCALE: tl.constexpr,
-    NATURAL: tl.constexpr,
     TMA: tl.constexpr,
     BRANCH: tl.constexpr,
     TOGETHER: tl.constexpr,
+    OFFSET: tl.constexpr,
 ):
     """Row i sees key j when j < seqlen_k, with CAUSAL j <= i + causal_offset, and j >= i +
     left_offset unless that is None; blocks that no row sees are not read.
 
     k and v are pointers or, with TMA, descriptors; their strides are then not used.
     EVEN says that seqlen_k is a multiple of BLOCK_N, PRESCALE that the scale is not positive.
-    Powers of 2 serve and ``scale_log`` holds log2(e); with NATURAL, for fp32, it does not, and
-    powers of e serve: a rounding less in the log-sum-exp.
+    Powers of 2 serve and ``scale_log`` holds log2(e); for fp32 it does not, and powers of e serve:
+    a rounding less in the log-sum-exp.
 
     ``rows`` gets what lse does, with marks (common/numerics/heavy_rows.py), for the gradients;
-    either may be None. With ``sequences`` that are packed the lengths are those of the longest,
-    both offsets count from the bottom-right corner, lse is (heads, tokens).
+    either may be None. ``scales``, of fp8 only, are read here, never on the host: a launch does
+    not wait for what computed them. OFFSET is as the loop takes it. With ``sequences`` that
+    are packed the lengths are those of the longest, both offsets count from the bottom-right
+    corner, lse is (heads, tokens).
     """
     cu_q, cu_k = sequences
     n_blocks = tl.cdiv(seqlen_q, BLOCK_M)
@@ -97,6 +110,21 @@ def attention_forward(
         causal_offset += seqlen_k - seqlen_q
         if left_offset is not None:
             left_offset += seqlen_k - seqlen_q
+    SCALED: tl.constexpr = scales.q is not None or scales.k is not None
+    if SCALED:
+        factor = scale_log if asked.factor is None else asked.factor
+        if scales.q is not None:
+            factor *= scale_of(scales.q, i_b, i_h, scale_strides.q)
+        if scales.k is not None:
+            factor *= scale_of(scales.k, i_b, i_kv, scale_strides.k)
+        if asked.factor is None:
+            scale_log = factor
+        else:
+            # No more than a softcap goes with fp8.
+            unused = asked.slope_strides
+            asked = ScoreOptions(
+                factor, asked.softcap, None, unused, None, None, None, None, None, unused
+            )
     own = of_head(asked, blocks, i_b, i_h, i_m * BLOCK_M)
     scores = Scores(asked, blocks, own, seqlen_k - seqlen_q, seqlen_q, seqlen_k, None, i_bh)
 
@@ -135,7 +163,11 @@ def attention_forward(
         other=0.0,
     )
 
+    if SCALED and asked.factor is None and not PRESCALE:
+        b_q = with_sign(b_q, scale_log)
+        scale_log = no_zero(tl.abs(scale_log))
     FAR: tl.constexpr = is_far(None if asked.bias is None else asked.bias.dtype)
+    NATURAL: tl.constexpr = b_q.dtype == tl.float32
     b_max, b_sum, b_sink = begun(asked, i_h, BLOCK_M, NATURAL, FAR)
     b_out = tl.zeros([BLOCK_M, BLOCK_DV], dtype=sum_type(b_q.dtype))
 
@@ -148,51 +180,41 @@ def attention_forward(
         o_full = o_full if BRANCH else 0
     o_first = 0
     o_inner = 0
-    k_first = k
-    v_first = v
-    k_inner = k
-    v_inner = v
     if left_offset is not None and (blocks.listed is None or BRANCH):
         # Before the whole blocks, those whose first keys some rows no longer see.
         o_inner = tl.cdiv(tl.maximum(o_row + BLOCK_M - 1 + left_offset, 0), BLOCK_N) * BLOCK_N
         if blocks.listed is None:
             o_first = tl.maximum(o_row + left_offset, 0) // BLOCK_N * BLOCK_N
-            if not TMA:
-                k_first += o_first.to(tl.int64) * strides.k.row
-                v_first += o_first.to(tl.int64) * strides.v.row
-                k_inner += o_inner.to(tl.int64) * strides.k.row
-                v_inner += o_inner.to(tl.int64) * strides.v.row
+    at = Place(i_at, i_kv, o_row, causal_offset, left_offset)
+    TILE: tl.constexpr = tile_of(HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL)
     if BRANCH:
         b_out, b_max, b_sum = attend(
-            b_q, b_out, b_max, b_sum, k_first, v_first, i_at, i_kv, o_first, o_inner, o_full, o_end,
-            o_row, strides, seqlen_k, causal_offset, left_offset, scale_log, scores, HEAD_DIM,
-            HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, PRESCALE, NATURAL, TMA,
+            b_q, b_out, b_max, b_sum, k, v, at, o_first, o_inner, o_full, o_end, strides, scale_log,
+            scores, TILE, True, PRESCALE, TMA, OFFSET,
         )  # fmt: skip
-    if left_offset is not None and blocks.listed is None and not BRANCH:
-        o_full = tl.maximum(o_full, o_inner)
-        b_out, b_max, b_sum = attend(
-            b_q, b_out, b_max, b_sum, k_first, v_first, i_at, i_kv, o_first, None, None,
-            tl.minimum(o_inner, o_end), o_row, strides, seqlen_k, causal_offset, left_offset,
-            scale_log, scores, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL,
-            True, PRESCALE, NATURAL, TMA,
-        )  # fmt: skip
-    if blocks.listed is None and not BRANCH:
-        b_out, b_max, b_sum = attend(
-            b_q, b_out, b_max, b_sum, k_inner, v_inner, i_at, i_kv, o_inner, None, None, o_full,
-            o_row, strides, seqlen_k, causal_offset, left_offset, scale_log, scores, HEAD_DIM,
-            HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, False, PRESCALE, NATURAL, TMA,
-        )  # fmt: skip
-    if (CAUSAL or not EVEN or blocks.listed is not None) and not BRANCH:
-        if not TMA and blocks.listed is None:
-            k += o_full.to(tl.int64) * strides.k.row
-            v += o_full.to(tl.int64) * strides.v.row
-        b_out, b_max, b_sum = attend(
-            b_q, b_out, b_max, b_sum, k, v, i_at, i_kv, o_full, None, None, o_end, o_row, strides,
-            seqlen_k, causal_offset, left_offset, scale_log, scores, HEAD_DIM, HEAD_DIM_V, BLOCK_M,
-            BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, PRESCALE, NATURAL, TMA,
-        )  # fmt: skip
+    else:
+        if left_offset is not None and blocks.listed is None:
+            o_full = tl.maximum(o_full, o_inner)
+            b_out, b_max, b_sum = attend(
+                b_q, b_out, b_max, b_sum, k, v, at, o_first, None, None, tl.minimum(o_inner, o_end),
+                strides, scale_log, scores, TILE, True, PRESCALE, TMA, OFFSET,
+            )  # fmt: skip
+        if blocks.listed is None:
+            b_out, b_max, b_sum = attend(
+                b_q, b_out, b_max, b_sum, k, v, at, o_inner, None, None, o_full, strides, scale_log,
+                scores, TILE, False, PRESCALE, TMA, OFFSET,
+            )  # fmt: skip
+        if CAUSAL or not EVEN or blocks.listed is not None:
+            b_out, b_max, b_sum = attend(
+                b_q, b_out, b_max, b_sum, k, v, at, o_full, None, None, o_end, strides, scale_log,
+                scores, TILE, True, PRESCALE, TMA, OFFSET,
+            )  # fmt: skip
 
+    if OFFSET > 0:
+        b_max -= OFFSET
     b_out, b_lse = finished(b_out, b_max, b_sum, b_sink, asked, i_h, NATURAL, FAR)
+    if scales.v is not None:
+        b_out *= scale_of(scales.v, i_b, i_kv, scale_strides.v)
     if lse is not None:
         tl.store(lse + o_m, b_lse, mask=in_m)
     if rows is not None:
@@ -217,50 +239,50 @@ def launch(
     out: torch.Tensor,
     lse: torch.Tensor | None,
     rows: torch.Tensor | None = None,
+    scales: Scales | None = None,
 ) -> None:
     """Fill ``out``, ``lse`` and ``rows``, of 16-bit operands lse with marks
     (common/numerics/heavy_rows.py), for checked arguments of layout (batch, seqlen, heads,
-    head_dim)."""
+    head_dim); of fp8 by ``scales``."""
     problem = problem.near()
     with targets.on_device_of(problem.q):
-        _launch(problem, out, lse, rows)
-
-
-def _launch(
-    problem: Problem, out: torch.Tensor, lse: torch.Tensor | None, rows: torch.Tensor | None
-) -> None:
-    q, k, v, mask, packed = problem.q, problem.k, problem.v, problem.mask, problem.packed
-    (seqlen_q, seqlen_k), options, target = problem.lengths, problem.options, targets.current()
-    natural, heads = q.dtype == torch.float32, problem.batch * problem.heads
-    tiles = problem.tiles(target)
-    describable = describable_as(packed, k, v)
-    asked = Asked.of(target, problem, describable, options.alone)
-    config = choose_forward(target, max(problem.head_dims), q.dtype, asked)
-    tma = config.tma and describable and not (asked.other and asked.packed)
-    branch = problem.is_masked or (asked.ragged and target.name in RAGGED_FORWARD)
-    # Where a row's place decides how many keys it sees: not in a window.
-    ordered = mask.causal and mask.left is None and options.block_mask is None and not natural
-    few = seqlen_k == 1 or (mask.causal and seqlen_q == mask.offset == 1)
-    kernel = attention_forward_few_keys if few else attention_forward
-    noted(kernel, (triton.cdiv(seqlen_q, config.block_m) * heads,))(
-        q=q,
-        k=described(packed, k, config.block_n, tiles["BLOCK_D"]) if tma else k,
-        v=described(packed, v, config.block_n, tiles["BLOCK_DV"]) if tma else v,
-        out=out,
-        lse=lse,
-        rows=rows,
-        strides=Layout.of(q=q, k=k, v=v, out=out),
-        heads=problem.heads,
-        **problem.sizes,
-        **problem.sight,
-        scale_log=(1.0 if options.modifies else problem.scale) * (1.0 if natural else LOG2_E),
-        blocks=problem.walked(),
-        **tiles,
-        EVEN=packed is None and seqlen_k % config.block_n == 0,
-        PRESCALE=not (problem.scale > 0.0 or options.modifies),
-        NATURAL=natural,
-        TMA=tma,
-        BRANCH=config.branch and branch,
-        TOGETHER=together(heads) if ordered else 0,
-        **config.constants(),
-    )
+        q, k, v, mask, packed = problem.q, problem.k, problem.v, problem.mask, problem.packed
+        (seqlen_q, seqlen_k), options, target = problem.lengths, problem.options, targets.current()
+        natural, heads = q.dtype == torch.float32, problem.batch * problem.heads
+        tiles = problem.tiles(target)
+        describable = describable_as(packed, k, v)
+        asked = Asked.of(target, problem, describable, options.alone)
+        config = choose_forward(target, max(problem.head_dims), q.dtype, asked)
+        if scales is not None:
+            config = choose_fp8(target, max(problem.head_dims))
+        tma = config.tma and describable and not (asked.other and asked.packed)
+        branch = problem.is_masked or (asked.ragged and target.name in RAGGED_FORWARD)
+        # Where a row's place decides how many keys it sees: not in a window.
+        ordered = mask.causal and mask.left is None and options.block_mask is None
+        ordered = ordered and not natural and scales is None
+        few = seqlen_k == 1 or (mask.causal and seqlen_q == mask.offset == 1)
+        kernel = attention_forward_few_keys if few else attention_forward
+        noted(kernel, (triton.cdiv(seqlen_q, config.block_m) * heads,))(
+            q=q,
+            k=described(packed, k, config.block_n, tiles["BLOCK_D"]) if tma else k,
+            v=described(packed, v, config.block_n, tiles["BLOCK_DV"]) if tma else v,
+            out=out,
+            lse=lse,
+            rows=rows,
+            scales=scales or Scales(None, None, None),
+            scale_strides=None if scales is None else scales.strides(),
+            strides=Layout.of(q=q, k=k, v=v, out=out),
+            heads=problem.heads,
+            **problem.sizes,
+            **problem.sight,
+            scale_log=(1.0 if options.modifies else problem.scale) * (1.0 if natural else LOG2_E),
+            blocks=problem.walked(),
+            **tiles,
+            EVEN=packed is None and seqlen_k % config.block_n == 0,
+            PRESCALE=not (problem.scale > 0.0 or options.modifies),
+            TMA=tma,
+            BRANCH=config.branch and branch,
+            TOGETHER=together(heads) if ordered else 0,
+            OFFSET=OFFSET.get(q.dtype, 0),
+            **config.constants(),
+        )

@@ -140,7 +140,6 @@ PACKED_BACKWARD: dict[str, dict[int, BackwardConfig]] = {
     "sm_90": BACKWARD["sm_90"]
     | {
         64: B(C(64, 64, 4, 2, branch=True), C(64, 64, 4, 3, branch=True), tma=True),
-        256: B(C(64, 64, 8, 2), C(64, 32, 4, 3, branch=True), tma=True),
     },
 }
 
@@ -175,11 +174,7 @@ OTHER_BACKWARD: dict[str, dict[int, BackwardConfig]] = {
 # What no descriptor holds comes through pointers, which cost registers that descriptors do not.
 # Found with the compiler; not measured on a card yet.
 ROOMY_BACKWARD: dict[str, dict[int, BackwardConfig]] = {
-    "sm_80": {
-        64: B(C(64, 128, 8, 2), C(128, 64, 8, 2)),
-        128: B(C(64, 64, 8, 2), C(64, 64, 8, 2)),
-        256: B(C(32, 32, 8, 1), C(32, 32, 8, 1)),
-    },
+    "sm_80": BACKWARD["sm_80"] | {128: B(C(64, 64, 8, 2), C(64, 64, 8, 2))},
     "sm_90": {
         64: B(C(64, 128, 8, 2), C(128, 64, 8, 3)),
         128: B(C(64, 64, 8, 1), C(64, 64, 8, 1)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .plain import BACKWARD, FORWARD, BackwardConfig, ForwardConfig
+from .plain import BACKWARD, FORWARD, ROOMY_FORWARD, BackwardConfig, ForwardConfig
 
 B, C = BackwardConfig, ForwardConfig
 
@@ -30,29 +30,17 @@ SCORED_FORWARD: dict[str, dict[int, ForwardConfig]] = {
 # of values of 4 bytes. AMD's tiles spill nothing. Those of sm_90 are the fastest on an H200 that
 # neither spill nor wait so, under Triton 3.6 and 3.7; the others were found with the compiler.
 UNEVEN_FORWARD: dict[str, dict[int, ForwardConfig]] = {
-    "sm_80": {
-        64: C(64, 32, 4, 3, branch=True),
-        128: C(128, 32, 8, 2, branch=True),
-        256: C(64, 64, 8, 2),
-    },
-    "sm_90": {
-        64: C(64, 64, 4, 1, branch=True),
-        128: C(64, 32, 4, 1, branch=True),
-        256: C(128, 64, 8, 2),
-    },
-    "sm_100": {
-        64: C(64, 64, 4, 2, tma=True, branch=True),
-        128: C(64, 32, 8, 2, tma=True, branch=True),
-        256: C(128, 32, 8, 2, tma=True),
-    },
+    "sm_80": ROOMY_FORWARD["sm_80"]
+    | {64: C(64, 32, 4, 3, branch=True), 128: C(128, 32, 8, 2, branch=True)},
+    "sm_90": SCORED_FORWARD["sm_90"]
+    | {64: C(64, 64, 4, 1, branch=True), 128: C(64, 32, 4, 1, branch=True)},
+    "sm_100": SCORED_FORWARD["sm_100"]
+    | {64: C(64, 64, 4, 2, tma=True, branch=True), 128: C(64, 32, 8, 2, tma=True, branch=True)},
 }
 # Of fp32, a value a key, which copies of 4 bytes fetch ahead.
 UNEVEN_FP32_FORWARD = UNEVEN_FORWARD | {
-    "sm_90": {
-        64: C(64, 64, 4, 2, branch=True),
-        128: C(64, 64, 4, 2, tma=True, branch=True),
-        256: C(128, 64, 8, 2),
-    },
+    "sm_90": SCORED_FORWARD["sm_90"]
+    | {64: C(64, 64, 4, 2, branch=True), 128: C(64, 64, 4, 2, tma=True, branch=True)}
 }
 # With dropout or lists of blocks, so that all of it at once spills nothing up to head dim 128.
 CROWDED_FORWARD: dict[str, dict[int, ForwardConfig]] = {
@@ -126,10 +114,10 @@ UNEVEN_BACKWARD: dict[str, dict[int, BackwardConfig]] = {
     "sm_100": SCORED_BACKWARD["sm_100"] | {128: B(C(32, 64, 8, 1), C(64, 32, 4, 1), delta_rows=32)},
 }
 CROWDED_BACKWARD = SCORED_BACKWARD | {
-    "sm_100": {
+    "sm_100": SCORED_BACKWARD["sm_100"]
+    | {
         64: B(C(32, 64, 8, 1), C(64, 32, 8, 1)),
         128: B(C(32, 64, 8, 1), C(64, 32, 8, 1), delta_rows=32),
-        256: B(C(32, 32, 8, 1), C(32, 32, 8, 1)),
     }
 }
 # Beside dropout or lists of blocks, too, where it spills 4 to 12.

@@ -1,1 +1,0 @@
-"""The forward pass in fp8 for every target."""
