@@ -8,7 +8,7 @@ import torch
 
 from kernels.matmul.common.fp8_scales import Scale
 from kernels.matmul.common.product import Product
-from kernels.matmul.portable import fp8
+from kernels.matmul.portable import kernel as portable
 from kernels.runtime import backends, checks, targets
 from kernels.runtime.addressing import near
 from kernels.runtime.launch import prepared
@@ -50,7 +50,7 @@ def _launch(product: Product) -> None:
             lambda hopper: hopper.supported(product),
             lambda hopper: hopper.launch(product),
         ):
-            fp8.launch(product)
+            portable.launch_fp8(product)
 
 
 @prepared
