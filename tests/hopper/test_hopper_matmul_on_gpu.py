@@ -68,30 +68,6 @@ def test_matmul_agrees_with_its_twin(
     assert relative(found, exact) <= 1.05 * relative(twin, exact) + 1e-5
 
 
-@pytest.mark.parametrize("activation", [None, "gelu"])
-@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
-@pytest.mark.parametrize(
-    "shape",
-    [(2048, 2048, 256), (1800, 2040, 1000), (304, 200, 4104)],
-    ids=lambda shape: "x".join(map(str, shape)),
-)
-def test_a_tile_written_by_halves_has_the_bits_of_a_whole_one(
-    shape: tuple[int, int, int], layout: str, activation: str | None
-) -> None:
-    from kernels.matmul.hopper import choose as hopper_choice
-    from kernels.matmul.hopper import launch as hopper
-
-    M, N, K = shape
-    a, b = stored(layout[0], M, K).bfloat16(), stored(layout[1], K, N).bfloat16()
-    bias = torch.randn(N, device="cuda").bfloat16()
-    found, whole = (torch.full((M, N), math.nan, device="cuda").bfloat16() for _ in range(2))
-    at_once = replace(hopper_choice.WIDE_ONCE, halves=False)
-    hopper.launch(Product(a, b, whole, bias, activation), at_once)
-    for _ in range(3):
-        hopper.launch(Product(a, b, found, bias, activation), hopper_choice.WIDE_ONCE)
-        assert torch.equal(found, whole)
-
-
 @pytest.mark.parametrize("in_place", [False, True], ids=["apart", "in-place"])
 @pytest.mark.parametrize("activation", [None, "gelu"])
 @pytest.mark.parametrize(
