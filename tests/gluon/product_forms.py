@@ -22,7 +22,7 @@ from kernels.matmul.hopper.unaligned.launch import BROAD, TALL
 from tests.gluon.matmul_cases import Case
 
 PERSISTENT, ONCE, LINED = ("matmul_hopper",), ("matmul_hopper_once",), ("matmul_hopper_lines",)
-TF32, FP8, FP8_ONCE = ("matmul_hopper_tf32",), ("matmul_hopper_fp8",), ("matmul_hopper_fp8_once",)
+FP8, FP8_ONCE = ("matmul_hopper_fp8",), ("matmul_hopper_fp8_once",)
 LAYOUTS = ("nn", "nt", "tn", "tt")
 ACTIVATIONS = (None, "relu", "gelu", "silu")
 
@@ -40,7 +40,7 @@ def _by_class(**given: Any) -> Case:
 
 
 def _tf32(**given: Any) -> Case:
-    sizes = {"M": 515, "N": 137, "K": 101, "kernels": TF32}
+    sizes = {"M": 515, "N": 137, "K": 101, "kernels": PERSISTENT}
     return Case(**sizes, dtype="float32", tf32=True, **given)
 
 
@@ -320,7 +320,7 @@ FORMS: dict[str, dict[str, set[Any]]] = {
         **dict.fromkeys(("B_MAJOR_N", "bias"), BOTH),
         "ACTIVATION": EACH,
     },
-    "matmul_hopper_tf32": {
+    "matmul_hopper-tf32": {
         "CONSUMERS": {1, 2},
         "BLOCK_N": {32, 64, 128, 256},
         "BLOCK_K": {32, 64},
