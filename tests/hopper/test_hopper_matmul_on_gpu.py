@@ -150,7 +150,10 @@ def test_fp8_agrees_with_its_twin(
         "blocks": ((M, blocks), (blocks, -(-N // 128))),
     }
     a_scale, b_scale = (torch.rand(one, device="cuda") * 0.01 + 0.005 for one in shapes[scaled])
-    scales = fp8_interface._scale_of_a(a, a_scale), fp8_interface._scale_of_b(b, b_scale)
+    scales = (
+        fp8_interface._scale("a_scale", a, a_scale),
+        fp8_interface._scale("b_scale", b, b_scale),
+    )
     bias = torch.randn(N, device="cuda").to(kind)
     twin = torch.full((M, N), math.nan, device="cuda", dtype=kind)
     product = Product(a, b, twin, bias, "gelu", None, *scales)
