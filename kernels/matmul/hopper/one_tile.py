@@ -39,20 +39,6 @@ def _ask(a, b, a_stage, b_stage, ready, rows, column, k, A_MAJOR_M: gl.constexpr
         tma.async_copy_global_to_shared(b, [column, k], ready, b_stage)
 
 
-@gluon.jit
-def _stage(a_ring, b_ring, at, BLOCK_M: gl.constexpr, BLOCK_K: gl.constexpr, CLASSES: gl.constexpr, A_MAJOR_M: gl.constexpr, B_MAJOR_N: gl.constexpr):  # fmt: skip  # noqa: E501
-    """A's and B's block of one stage, (BLOCK_M, BLOCK_K) and (BLOCK_K, BLOCK_N)."""
-    b_a = a_ring.index(at.stage)
-    b_b = b_ring.index(at.stage)
-    if CLASSES:
-        b_a = b_a.reshape([BLOCK_M, BLOCK_K])
-    if A_MAJOR_M:
-        b_a = b_a.permute((1, 0))
-    if not B_MAJOR_N:
-        b_b = b_b.permute((1, 0))
-    return b_a, b_b
-
-
 @gluon.jit(do_not_specialize=["N", "K", "a_phase", "a_pitch"])
 def matmul_hopper_once(
     a,
@@ -119,7 +105,14 @@ def matmul_hopper_once(
     acc = gl.zeros([BLOCK_M, BLOCK_N], gl.float32, LAYOUT)
     for k in range(first, last, BLOCK_K):
         mbarrier.wait(full.index(at.stage), at.phase)
-        b_a, b_b = _stage(a_ring, b_ring, at, BLOCK_M, BLOCK_K, CLASSES, A_MAJOR_M, B_MAJOR_N)
+        b_a = a_ring.index(at.stage)
+        b_b = b_ring.index(at.stage)
+        if CLASSES:
+            b_a = b_a.reshape([BLOCK_M, BLOCK_K])
+        if A_MAJOR_M:
+            b_a = b_a.permute((1, 0))
+        if not B_MAJOR_N:
+            b_b = b_b.permute((1, 0))
         acc = warpgroup_mma(b_a, b_b, acc, use_acc=k > first, is_async=True)
         # One product stays in flight; the stage of the one before is filled again, when all warps
         # have seen that it is done.
