@@ -25,7 +25,7 @@ from warpwatch.session import compile_pairs
 
 # What the set must hold: the Hopper kernels that serve most problems, and every pass of attention.
 HOPPER = {"attention_forward_hopper", "attention_backward_hopper", "matmul_hopper"}
-HOPPER |= {"matmul_hopper_once", "matmul_hopper_tf32", "matmul_hopper_fp8"}
+HOPPER |= {"matmul_hopper_once", "tf32_copy", "matmul_hopper_fp8"}
 BACKWARD = {"attention_backward_kv", "attention_backward_q"}
 DECODE = {"attention_kvcache", "attention_kvcache_combine"}
 PORTABLE = {"attention_forward", "matmul_kernel"} | BACKWARD

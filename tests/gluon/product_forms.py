@@ -22,8 +22,7 @@ from kernels.matmul.hopper.unaligned.launch import BROAD, TALL
 from tests.gluon.matmul_cases import Case
 
 PERSISTENT, ONCE, LINED = ("matmul_hopper",), ("matmul_hopper_once",), ("matmul_hopper_lines",)
-TF32, FP8, FP8_ONCE = ("matmul_hopper_tf32",), ("matmul_hopper_fp8",), ("matmul_hopper_fp8_once",)
-WHOLE = replace(WIDE_ONCE, halves=False)
+FP8, FP8_ONCE = ("matmul_hopper_fp8",), ("matmul_hopper_fp8_once",)
 LAYOUTS = ("nn", "nt", "tn", "tt")
 ACTIVATIONS = (None, "relu", "gelu", "silu")
 
@@ -41,7 +40,7 @@ def _by_class(**given: Any) -> Case:
 
 
 def _tf32(**given: Any) -> Case:
-    sizes = {"M": 515, "N": 137, "K": 101, "kernels": TF32}
+    sizes = {"M": 515, "N": 137, "K": 101, "kernels": PERSISTENT}
     return Case(**sizes, dtype="float32", tf32=True, **given)
 
 
@@ -124,7 +123,7 @@ CASES = [
             activation=one,
             bias=one != "relu",
             dtype=kind,
-            config=WHOLE,
+            config=WIDE_ONCE,
         )
         for M, N, K, layout, one, kind in (
             (512, 512, 333, "nn", None, "float16"),
@@ -134,14 +133,14 @@ CASES = [
         )
     ),
     _one_tile(M=512, N=512, K=200, config=HopperConfig(2, 256, stages=3), bias=True),
-    *(  # and its left half is written while the right one is multiplied
+    *(
         _one_tile(M=M, N=N, K=K, layout=layout, activation=one, bias=one is None, config=config)
         for M, N, K, layout, one, config in (
             (512, 500, 260, "nn", None, None),  # as they are chosen
             (400, 264, 512, "nt", "gelu", WIDE_ONCE),
             (300, 512, 600, "tn", "relu", replace(WIDE_ONCE, stages=3)),
             (200, 130, 333, "tt", "silu", replace(WIDE_ONCE, stages=2, store_n=64)),
-            (128, 256, 255, "nn", "gelu", WIDE_ONCE),  # too few steps
+            (128, 256, 255, "nn", "gelu", WIDE_ONCE),
         )
     ),
     _one_tile(M=512, N=30, K=1000, config=TINY),  # four rows of tiles together
@@ -312,7 +311,6 @@ FORMS: dict[str, dict[str, set[Any]]] = {
         "BLOCK_K": {32, 64, 128},
         "CLASSES": {0, 1, 2, 4, 8},
         "SPLITS": {1, 3, 4},
-        "TAIL": {0, 1, 2, 3},
         **dict.fromkeys(("A_MAJOR_M", "B_MAJOR_N", "bias"), BOTH),
         "ACTIVATION": EACH,
     },
@@ -322,7 +320,7 @@ FORMS: dict[str, dict[str, set[Any]]] = {
         **dict.fromkeys(("B_MAJOR_N", "bias"), BOTH),
         "ACTIVATION": EACH,
     },
-    "matmul_hopper_tf32": {
+    "matmul_hopper-tf32": {
         "CONSUMERS": {1, 2},
         "BLOCK_N": {32, 64, 128, 256},
         "BLOCK_K": {32, 64},

@@ -36,8 +36,9 @@ def test_the_cases_run_every_form_of_every_kernel() -> None:
             # The launch that adds parts of K adds a bias, too.
             added = {"bias": case.bias and given.get("SPLITS", 1) == 1}
             added["residual"] = case.residual is not None
+            of = f"{name}-tf32" if case.tf32 else name
             for constant, value in (given | added).items():
-                ran[name][constant].add(value)
+                ran[of][constant].add(value)
     assert ran.keys() == FORMS.keys()
     for name, constants in FORMS.items():
         for constant, values in constants.items():
@@ -66,7 +67,8 @@ def test_short_silu_is_rounded_once_and_leaves_its_neighbours_alone(
 
 @pytest.mark.parametrize("kernel", FORMS)
 def test_no_order_of_partitions_changes_a_bit(worker: Worker, kernel: str) -> None:
-    case = next(one for one in CASES if one.kernels == (kernel,))
+    name, tf32 = kernel.removesuffix("-tf32"), kernel.endswith("-tf32")
+    case = next(one for one in CASES if (one.kernels, one.tf32) == ((name,), tf32))
     run = matmul_cases.run_fp8 if case.in_fp8 else matmul_cases.run
     first, *others = (worker.run(run, replace(case, seed=seed))[0] for seed in range(3))
     for other in others:

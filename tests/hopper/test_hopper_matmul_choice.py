@@ -73,7 +73,7 @@ def test_few_rows_of_more_columns_than_a_grid_holds_leave_one_tile_a_program() -
     assert only_kernel(product(16, most + 8, 16, layout="nt")).name == "matmul_hopper"
     crowded = {"activation": "gelu", "out": torch.float32}
     assert only_kernel(product_of_fp8(16, most, 16, **crowded)).name == "matmul_hopper_fp8_once"
-    assert only_kernel(product_of_fp8(16, most + 8, 16, **crowded)).name == "matmul_fp8"
+    assert only_kernel(product_of_fp8(16, most + 8, 16, **crowded)).name == "matmul_kernel"
 
 
 def test_k_is_split_for_half_the_processors_and_long_k_alone() -> None:

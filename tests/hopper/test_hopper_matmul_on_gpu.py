@@ -68,30 +68,6 @@ def test_matmul_agrees_with_its_twin(
     assert relative(found, exact) <= 1.05 * relative(twin, exact) + 1e-5
 
 
-@pytest.mark.parametrize("activation", [None, "gelu"])
-@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
-@pytest.mark.parametrize(
-    "shape",
-    [(2048, 2048, 256), (1800, 2040, 1000), (304, 200, 4104)],
-    ids=lambda shape: "x".join(map(str, shape)),
-)
-def test_a_tile_written_by_halves_has_the_bits_of_a_whole_one(
-    shape: tuple[int, int, int], layout: str, activation: str | None
-) -> None:
-    from kernels.matmul.hopper import choose as hopper_choice
-    from kernels.matmul.hopper import launch as hopper
-
-    M, N, K = shape
-    a, b = stored(layout[0], M, K).bfloat16(), stored(layout[1], K, N).bfloat16()
-    bias = torch.randn(N, device="cuda").bfloat16()
-    found, whole = (torch.full((M, N), math.nan, device="cuda").bfloat16() for _ in range(2))
-    at_once = replace(hopper_choice.WIDE_ONCE, halves=False)
-    hopper.launch(Product(a, b, whole, bias, activation), at_once)
-    for _ in range(3):
-        hopper.launch(Product(a, b, found, bias, activation), hopper_choice.WIDE_ONCE)
-        assert torch.equal(found, whole)
-
-
 @pytest.mark.parametrize("in_place", [False, True], ids=["apart", "in-place"])
 @pytest.mark.parametrize("activation", [None, "gelu"])
 @pytest.mark.parametrize(
@@ -160,7 +136,7 @@ def test_fp8_agrees_with_its_twin(
 ) -> None:
     from kernels.matmul.hopper.fp8 import launch as hopper_fp8
     from kernels.matmul.operators import fp8 as fp8_interface
-    from kernels.matmul.portable import fp8
+    from kernels.matmul.portable import kernel as portable
 
     M, N, K = shape
     # 448 is the largest e4m3 has; beyond 464 a value becomes NaN.
@@ -174,11 +150,14 @@ def test_fp8_agrees_with_its_twin(
         "blocks": ((M, blocks), (blocks, -(-N // 128))),
     }
     a_scale, b_scale = (torch.rand(one, device="cuda") * 0.01 + 0.005 for one in shapes[scaled])
-    scales = fp8_interface._scale_of_a(a, a_scale), fp8_interface._scale_of_b(b, b_scale)
+    scales = (
+        fp8_interface._scale("a_scale", a, a_scale),
+        fp8_interface._scale("b_scale", b, b_scale),
+    )
     bias = torch.randn(N, device="cuda").to(kind)
     twin = torch.full((M, N), math.nan, device="cuda", dtype=kind)
     product = Product(a, b, twin, bias, "gelu", None, *scales)
-    fp8.launch(product)
+    portable.launch_fp8(product)
     left, right = a.double(), b.double()
     if scaled == "blocks":
         a_scale = a_scale.repeat_interleave(128, 1)[:, :K]

@@ -38,7 +38,7 @@ SERVED = [
     pytest.param(
         "matmul.hopper.fp8.launch",
         lambda: product_of_fp8(2048, 2048, 256),
-        "matmul_fp8",
+        "matmul_kernel",
         id="matmul-fp8",
     ),
     pytest.param(

@@ -11,7 +11,6 @@ import pytest
 from kernels.attention.hopper import problem as hopper_problem
 from kernels.attention.hopper import tile_order
 from kernels.attention.hopper.forward import tail_cut
-from kernels.attention.hopper.fp8 import problem as hopper_fp8_problem
 
 Tile = tuple[int, int, int, int]
 
@@ -36,21 +35,16 @@ def walked(
         program_id=lambda axis: now.program[axis],
         constexpr=hopper_problem.gl.constexpr,
     )
-    module = hopper_fp8_problem if fp8 else hopper_problem
-    for one in (tile_order, module):
+    for one in (tile_order, hopper_problem):
         monkeypatch.setattr(one, "gl", language)
     for name in ("in_pairs", "rounds", "to_and_fro", "whole_first"):
-        monkeypatch.setattr(module, name, getattr(tile_order, name).fn)
-    monkeypatch.setattr(module, "Sequence", lambda *fields: fields)
+        monkeypatch.setattr(hopper_problem, name, getattr(tile_order, name).fn)
+    monkeypatch.setattr(hopper_problem, "Sequence", lambda *fields: fields)
     problem = SimpleNamespace(seqlen_q=seqlen, heads=heads, batch=batch, **kind)
     problem.seqlen_k = problem.causal_offset = problem.left_offset = 0
-    problem.PACKED = problem.WINDOW = False
-    if fp8:
-        whole, names = hopper_fp8_problem.Fp8Problem, ("turns", "walked")
-    else:
-        whole, names = hopper_problem.Problem, ("tails", "turns", "walked")
-    for name in names:
-        setattr(problem, name, getattr(whole, name).fn.__get__(problem))
+    problem.PACKED, problem.WINDOW, problem.TURNED = False, False, fp8
+    for name in ("tails", "turns", "walked"):
+        setattr(problem, name, getattr(hopper_problem.Problem, name).fn.__get__(problem))
     tiles = []
     if kind.get("ONCE"):
         n_m = -(-seqlen // kind["BLOCK_M"])

@@ -73,9 +73,9 @@ def _of_16_bits(random: Random) -> Case:
         config = random.choice(configurations(hopper_choice.HopperConfig))
         staging = 64 * config.consumers * min(config.store_n, config.block_n) * 2
         if _fits(config, 2, config.consumers, staging):
-            given["config"] = replace(config, halves=random.random() < 0.4)
+            given["config"] = config
     elif random.random() < 0.2:
-        given["config"] = replace(hopper_choice.WIDE_ONCE, halves=random.random() < 0.5)
+        given["config"] = hopper_choice.WIDE_ONCE
         given["multiprocessors"] = 8
     config = given.get("config") or hopper_choice.SMALL
     M, N = _size(random, 64 * config.consumers, 600), _size(random, config.block_n, 700)

@@ -196,7 +196,7 @@ def product_of_fp8(device: str, M: int, N: int, K: int, wide: bool | None) -> Ca
 
     a, b = (_drawn(rows, K, device=device, dtype=torch.float8_e4m3fn) for rows in (M, N))
     one = torch.ones((), device=device)
-    scales = fp8_interface._scale_of_a(a, one), fp8_interface._scale_of_b(b.t(), one)
+    scales = fp8_interface._scale("a_scale", a, one), fp8_interface._scale("b_scale", b.t(), one)
     out = torch.empty((M, N), dtype=torch.bfloat16, device=device)
     config = None if wide is None else hopper_fp8.WIDE if wide else hopper_fp8.NARROW
     made = Product(a, b.t(), out, None, None, None, *scales)

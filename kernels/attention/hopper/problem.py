@@ -78,7 +78,11 @@ class Problem:
     """Sizes, and how they are cut. Of packed sequences ``batch`` is not used, ``seqlen_q`` counts
     the rows of all, and the tiles are listed: ``tiles`` points there, and is None else. EVEN: keys
     fill every block; ONE: a block holds them all; ONCE: a program has one tile,
-    and its first copies were asked for before its warps parted."""
+    and its first copies were asked for before its warps parted.
+
+    In fp8 values are TURNED, keys side by side: those of packed sequences lie in rooms of whole
+    ROOM columns (hopper/fp8/prepare.py), and factors are those of the problem or BY_SEQUENCE.
+    There WINDOW, TAILS, EVEN, ONE and ONCE are False, and ``scale_log2`` is not used."""
 
     heads: gl.tensor
     heads_per_kv: gl.tensor
@@ -108,6 +112,21 @@ class Problem:
     EVEN: gl.constexpr
     ONE: gl.constexpr
     ONCE: gl.constexpr
+    TURNED: gl.constexpr
+    BY_SEQUENCE: gl.constexpr
+    ROOM: gl.constexpr
+
+    @gluon.jit
+    def sizes_anew(self):
+        """The same; a tile that asks makes its numbers of blocks itself."""
+        return Problem(
+            anew(self.heads), self.heads_per_kv, self.batch, anew(self.seqlen_q),
+            anew(self.seqlen_k), anew(self.causal_offset), self.left_offset, self.whole_each,
+            self.whole_more, self.tail, self.scale_log2, self.CONSUMERS, self.BLOCK_N,
+            self.HEAD_DIM, self.REST, self.SPLIT, self.CAUSAL, self.PAIRS, self.IN_TURNS,
+            self.OUT_IN_Q, self.SKIP, self.PACKED, self.WINDOW, self.TAILS, self.EVEN, self.ONE,
+            self.ONCE, self.TURNED, self.BY_SEQUENCE, self.ROOM,
+        )  # fmt: skip
 
     @gluon.jit
     def tails(self, n_whole):
@@ -152,10 +171,11 @@ class Problem:
         With TAILS a head has ``whole_each`` whole blocks, the first ``whole_more`` heads one more,
         and then blocks of ``tail`` warpgroups: hopper/forward/tail_cut.py chooses them. The
         sequence ends for a program where its block does.
-        Causal rows come longest first over all heads of an entry of the batch, every other turn
-        backwards, so that no program collects the longer tile of each; or, with PAIRS, a long and a
-        short block of one head follow each other: programs stay equally busy and a head's keys stay
-        in L2. With ONCE the grid is one of tiles: a division would hold up the first copy.
+        Causal rows come longest first over all heads of an entry of the batch, in fp8 of all
+        entries, every other turn backwards, so that no program collects the longer tile of each;
+        or, with PAIRS, a long and a short block of one head follow each other: programs stay
+        equally busy and a head's keys stay in L2. With ONCE the grid is one of tiles: a division
+        would hold up the first copy.
         """
         n_m = gl.cdiv(self.seqlen_q, self.BLOCK_M)
         n_heads = self.heads * self.batch
@@ -186,10 +206,14 @@ class Problem:
             i_m, i_bh, exists = in_pairs(i_turn, n_m, n_heads)
         elif self.CAUSAL:
             i_tile = to_and_fro(i_turn)
-            per_entry = n_m * self.heads
-            i_own = i_tile % per_entry
-            i_m = n_m - 1 - i_own // self.heads
-            i_bh = i_tile // per_entry * self.heads + i_own % self.heads
+            if self.TURNED:
+                i_m = n_m - 1 - i_tile // n_heads
+                i_bh = i_tile % n_heads
+            else:
+                per_entry = n_m * self.heads
+                i_own = i_tile % per_entry
+                i_m = n_m - 1 - i_own // self.heads
+                i_bh = i_tile // per_entry * self.heads + i_own % self.heads
             exists = i_tile < n_m * n_heads
         else:
             i_tile = to_and_fro(i_turn)
@@ -209,7 +233,21 @@ class Problem:
     @gluon.jit
     def v_box(self, own, i_b, i_kv, row):
         """Coordinates of the box of values that begins with ``row``."""
-        return own.k_box(i_kv, row)
+        if not self.TURNED:
+            return own.k_box(i_kv, row)
+        elif self.PACKED:
+            room = ((own.k_at - own.seqlen_k) // self.ROOM + i_b) * self.ROOM
+            return [0, i_kv, 0, room + row]
+        else:
+            return [i_b, i_kv, 0, row]
+
+    @gluon.jit
+    def factors_at(self, i_h, i_b):
+        """Where those of a head begin; its output's stands ``heads`` after its scores'."""
+        if self.BY_SEQUENCE:
+            return i_b * (2 * self.heads) + i_h
+        else:
+            return i_h
 
     @gluon.jit
     def first_lse(self, own, i_h):

@@ -28,8 +28,7 @@ class Tile(Protocol):
 @dataclass(frozen=True)
 class HopperConfig:
     """A tile of ``64 * consumers`` rows and ``block_n`` columns, the ring that feeds it, and the
-    columns written at a time. ``halves``: a program's only tile is two accumulators, and the left
-    half of its columns is written while the right one's last steps are multiplied."""
+    columns written at a time."""
 
     consumers: int = field(metadata={"values": (1, 2)})
     block_n: int = field(metadata={"values": (32, 64, 128, 256)})
@@ -37,7 +36,6 @@ class HopperConfig:
     stages: int = field(default=4, metadata={"values": (2, 3, 4, 5, 6, 8, 9)})
     store_n: int = field(default=64, metadata={"values": (32, 64, 128, 256)})
     group_m: int = field(default=8, metadata={"values": (4, 8, 16)})
-    halves: bool = False
 
     def constants(self) -> dict[str, Any]:
         """As kernels whose programs have several tiles take it."""
@@ -47,9 +45,8 @@ class HopperConfig:
 
 
 WIDE = HopperConfig(consumers=2, block_n=256, stages=4)
-# As wide where no program has a second tile: by halves or, where K is too short for that, all
-# columns at once, since what the ring took is free.
-WIDE_ONCE = HopperConfig(consumers=2, block_n=256, stages=4, store_n=256, halves=True)
+# As wide where no program has a second tile: all columns at once, since what the ring took is free.
+WIDE_ONCE = HopperConfig(consumers=2, block_n=256, stages=4, store_n=256)
 # As wide beside a residual, whose tile takes the memory of a stage.
 ADDED = HopperConfig(consumers=2, block_n=256, stages=3)
 MEDIUM = HopperConfig(consumers=2, block_n=128, stages=6, store_n=128)

@@ -145,11 +145,7 @@ def _launch_once(product: Product, config: HopperConfig, classes: int) -> None:
     in_turn = LINES_TOGETHER if classes else ROWS_TOGETHER
     together = in_turn if tiles_m % in_turn == 0 else tiles_m
     parts = 1 if classes else split(config, M, N, K, targets.multiprocessors())
-    # As many steps as the ring holds next to one that is multiplied, where there are more.
-    halves = config.halves and parts == 1 and config.stages * config.block_k <= K
-    tail = config.stages - 1 if halves else 0
     columns = _columns(config, product.activation)
-    columns = min(columns, config.block_n // 2) if tail else columns
     part = product.in_parts(parts)
     if classes:
         c_boxes = by_class(part.out, classes, rows, columns)
@@ -167,7 +163,6 @@ def _launch_once(product: Product, config: HopperConfig, classes: int) -> None:
         **constants(config, "block_n", "block_k", "stages"),
         CLASSES=classes,
         SPLITS=parts,
-        TAIL=tail,
         A_MAJOR_M=a_major_m,
         B_MAJOR_N=copyable(b),
         ACTIVATION=part.activation or "none",

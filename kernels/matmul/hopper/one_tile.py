@@ -39,20 +39,6 @@ def _ask(a, b, a_stage, b_stage, ready, rows, column, k, A_MAJOR_M: gl.constexpr
         tma.async_copy_global_to_shared(b, [column, k], ready, b_stage)
 
 
-@gluon.jit
-def _stage(a_ring, b_ring, at, BLOCK_M: gl.constexpr, BLOCK_K: gl.constexpr, CLASSES: gl.constexpr, A_MAJOR_M: gl.constexpr, B_MAJOR_N: gl.constexpr):  # fmt: skip  # noqa: E501
-    """A's and B's block of one stage, (BLOCK_M, BLOCK_K) and (BLOCK_K, BLOCK_N)."""
-    b_a = a_ring.index(at.stage)
-    b_b = b_ring.index(at.stage)
-    if CLASSES:
-        b_a = b_a.reshape([BLOCK_M, BLOCK_K])
-    if A_MAJOR_M:
-        b_a = b_a.permute((1, 0))
-    if not B_MAJOR_N:
-        b_b = b_b.permute((1, 0))
-    return b_a, b_b
-
-
 @gluon.jit(do_not_specialize=["N", "K", "a_phase", "a_pitch"])
 def matmul_hopper_once(
     a,
@@ -69,7 +55,6 @@ def matmul_hopper_once(
     STAGES: gl.constexpr,
     CLASSES: gl.constexpr,
     SPLITS: gl.constexpr,
-    TAIL: gl.constexpr,
     A_MAJOR_M: gl.constexpr,
     B_MAJOR_N: gl.constexpr,
     ACTIVATION: gl.constexpr,
@@ -82,10 +67,7 @@ def matmul_hopper_once(
     They begin at one place of a line of memory, (a_phase + class * a_pitch) values behind its
     start, and the first step begins so far before them: steps end where lines do.
 
-    SPLITS: axis 1 cuts K, too, and c is (SPLITS, M, N): the parts, which another launch adds.
-
-    TAIL: as many steps at the end, less than STAGES and than there are, are multiplied by halves of
-    the columns: while the right half is, the left one is finished and written."""
+    SPLITS: axis 1 cuts K, too, and c is (SPLITS, M, N): the parts, which another launch adds."""
     a_block: gl.constexpr = a.block_shape if A_MAJOR_M else [BLOCK_M] + a.block_shape[1:]  # noqa: RUF005
     a_ring = gl.allocate_shared_memory(a.dtype, [STAGES] + a_block, a.layout)  # noqa: RUF005
     b_ring = gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_shape, b.layout)  # noqa: RUF005
@@ -119,55 +101,18 @@ def matmul_hopper_once(
     # Beside the ring, too: it is filled while the last product reads, and where that is the ring's
     # first stage it would be what a buffer made later overwrites.
     brought = bias_buffers(BLOCK_N, c.block_shape[-1]) if bias is not None else bias
-    if TAIL:
-        HALF: gl.constexpr = BLOCK_N // 2
-        # Two accumulators from the start: one that is cut has its registers moved, and what ptxas
-        # does then is to wait for each product (C7511).
-        half_shape: gl.constexpr = [BLOCK_M, c.block_shape[-1]]
-        HALF_FLAT: gl.constexpr = gl.NVMMASharedLayout.get_default_for(half_shape, c.dtype)
-        # Here, so that it lies beside the ring, which is read while this is written.
-        half_staging = gl.allocate_shared_memory(c.dtype, half_shape, HALF_FLAT)
-        HALF_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, HALF, 16])  # fmt: skip  # noqa: E501
-        left = gl.zeros([BLOCK_M, HALF], gl.float32, HALF_LAYOUT)
-        right = gl.zeros([BLOCK_M, HALF], gl.float32, HALF_LAYOUT)
-        until = first + (gl.cdiv(last - first, BLOCK_K) - TAIL) * BLOCK_K
-        for k in range(first, until, BLOCK_K):
-            mbarrier.wait(full.index(at.stage), at.phase)
-            b_a, b_b = _stage(a_ring, b_ring, at, BLOCK_M, BLOCK_K, CLASSES, A_MAJOR_M, B_MAJOR_N)
-            left = warpgroup_mma(b_a, b_b.slice(0, HALF, 1), left, use_acc=k > first, is_async=True)
-            right = warpgroup_mma(b_a, b_b.slice(HALF, HALF, 1), right, use_acc=k > first, is_async=True)  # fmt: skip  # noqa: E501
-            # As below, a step in flight is two products.
-            left, right = warpgroup_mma_wait(2, deps=[left, right])
-            ahead = k + (STAGES - 1) * BLOCK_K
-            if (k > first) & (ahead < last):
-                partition_barrier()
-                free = at.previous_stage()
-                _ask(a, b, a_ring.index(free), b_ring.index(free), full.index(free), rows, column, ahead, A_MAJOR_M, B_MAJOR_N)  # fmt: skip  # noqa: E501
-            at = at.next()
-        behind = at
-        for _ in gl.static_range(TAIL):
-            mbarrier.wait(full.index(at.stage), at.phase)
-            b_a, b_b = _stage(a_ring, b_ring, at, BLOCK_M, BLOCK_K, CLASSES, A_MAJOR_M, B_MAJOR_N)
-            left = warpgroup_mma(b_a, b_b.slice(0, HALF, 1), left, is_async=True)
-            at = at.next()
-        for _ in gl.static_range(TAIL):
-            b_a, b_b = _stage(a_ring, b_ring, behind, BLOCK_M, BLOCK_K, CLASSES, A_MAJOR_M, B_MAJOR_N)  # fmt: skip  # noqa: E501
-            right = warpgroup_mma(b_a, b_b.slice(HALF, HALF, 1), right, is_async=True)
-            behind = behind.next()
-        if bias is not None:
-            bring_bias(bias, brought, 0, BLOCK_N // c.block_shape[-1], column, N)
-        left = warpgroup_mma_wait(TAIL, deps=[left])
-        store(c, half_staging, brought, to, column, left, N, ACTIVATION, -1, 0 if bias is not None else -1)  # fmt: skip  # noqa: E501
-        right = warpgroup_mma_wait(0, deps=[right])
-        store(c, half_staging, brought, to, column + HALF, right, N, ACTIVATION, -1, HALF // c.block_shape[-1] if bias is not None else -1)  # fmt: skip  # noqa: E501
-        tma.store_wait(0)
-        return
-
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, BLOCK_N, 16])
     acc = gl.zeros([BLOCK_M, BLOCK_N], gl.float32, LAYOUT)
     for k in range(first, last, BLOCK_K):
         mbarrier.wait(full.index(at.stage), at.phase)
-        b_a, b_b = _stage(a_ring, b_ring, at, BLOCK_M, BLOCK_K, CLASSES, A_MAJOR_M, B_MAJOR_N)
+        b_a = a_ring.index(at.stage)
+        b_b = b_ring.index(at.stage)
+        if CLASSES:
+            b_a = b_a.reshape([BLOCK_M, BLOCK_K])
+        if A_MAJOR_M:
+            b_a = b_a.permute((1, 0))
+        if not B_MAJOR_N:
+            b_b = b_b.permute((1, 0))
         acc = warpgroup_mma(b_a, b_b, acc, use_acc=k > first, is_async=True)
         # One product stays in flight; the stage of the one before is filled again, when all warps
         # have seen that it is done.

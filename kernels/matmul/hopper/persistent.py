@@ -17,12 +17,14 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
+from triton.language.extra.cuda import gdc_wait
 
 from kernels.device.aggregates import aggregate, computed
 from kernels.device.hopper_rings import ROWS, Cursor, barriers, partition_barrier, specialise
 from kernels.matmul.common.epilogue import tile_of_program
 
 from .store import bias_buffers, bring_bias, store
+from .tf32.sums import tf32_sum
 
 
 @aggregate
@@ -197,25 +199,33 @@ def _consume(c, bias, brought, added, ring, c_staging, problem, ACTIVATION: gl.c
     """``added``: a residual and a barrier for each consumer's rows of it, or nothing. ``brought``:
     where the bias goes on its way, if there is one."""
     HAS_RESIDUAL: gl.constexpr = len(added) > 0
+    IN_TF32: gl.constexpr = c.dtype == gl.float32
+    # Where a tile lies is found first: after products of tf32 that would serialise them (C7513).
+    PLACED: gl.constexpr = HAS_RESIDUAL or IN_TF32
     PARTS: gl.constexpr = problem.BLOCK_N // c.block_shape[1]
     BROUGHT: gl.constexpr = I_CONSUMER * PARTS if bias is not None else -1
     its_bias = brought[0] if bias is not None else bias
     at = Cursor(gl.to_tensor(0), gl.to_tensor(0), ring.STAGES)
     phase = gl.to_tensor(0)
     for i_tile in range(gl.program_id(0), problem.whole_tiles(), gl.num_programs(0)):
-        if HAS_RESIDUAL:
+        if PLACED:
             row, column = problem.tile(i_tile)
+        if HAS_RESIDUAL:
             residual, landed = added
             landed = landed.index(I_CONSUMER)
             own = row + I_CONSUMER * ROWS
             _ask_residual(residual, c_staging, landed, own, column, I_CONSUMER * PARTS, PARTS)
-        acc, at = _sum(ring, at, I_CONSUMER, problem.BLOCK_N, problem)
+        if IN_TF32:
+            acc, at = tf32_sum(ring, at, I_CONSUMER, problem)
+        else:
+            acc, at = _sum(ring, at, I_CONSUMER, problem.BLOCK_N, problem)
         # Where the tile lies takes two divisions: behind the last product they cost no time.
-        if not HAS_RESIDUAL:
+        if not PLACED:
             row, column = problem.tile(i_tile)
         if bias is not None:
             bring_bias(bias, brought[0], I_CONSUMER * PARTS, PARTS, column, problem.N)
-        acc = _whole_sum(ring, at, acc)
+        if not IN_TF32:
+            acc = _whole_sum(ring, at, acc)
         row += I_CONSUMER * ROWS
         if HAS_RESIDUAL:
             mbarrier.wait(landed, phase)
@@ -258,10 +268,13 @@ def matmul_hopper(
     TAIL: gl.constexpr,
 ):
     """c = activation(a @ b + bias) + residual; a: (M, K) or, A_MAJOR_M, (K, M); b: (N, K) or (K,
-    N). What a consumer adds comes while it multiplies, into as many buffers as it writes c by.
+    N); in fp32 b is (N, K), rounded to tf32 by the launch before. What a consumer adds comes while
+    it multiplies, into as many buffers as it writes c by.
 
     TAIL: 1, or tiles that programs do not share evenly are cut into so many parts along N, of which
     no program has two; ``b_tail`` is b by boxes as wide."""
+    if a.dtype == gl.float32:
+        gdc_wait()
     problem = Problem(M, N, K, CONSUMERS, BLOCK_N, BLOCK_K, GROUP_M, A_MAJOR_M, B_MAJOR_N, TAIL)
     ring = new_ring(a, b, STAGES, CONSUMERS)
     BUFFERS: gl.constexpr = BLOCK_N // c.block_shape[1] if residual is not None else 1

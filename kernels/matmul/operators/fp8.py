@@ -8,7 +8,7 @@ import torch
 
 from kernels.matmul.common.fp8_scales import Scale
 from kernels.matmul.common.product import Product
-from kernels.matmul.portable import fp8
+from kernels.matmul.portable import kernel as portable
 from kernels.runtime import backends, checks, targets
 from kernels.runtime.addressing import near
 from kernels.runtime.launch import prepared
@@ -32,7 +32,7 @@ def into(
     """Write ``activation((a * a_scale) @ (b * b_scale) + bias) + residual`` for checked
     arguments."""
     if out.numel():
-        scales = _scale_of_a(a, near(a_scale)), _scale_of_b(b, near(b_scale))
+        scales = _scale("a_scale", a, near(a_scale)), _scale("b_scale", b, near(b_scale))
         _launch(Product(a, b, out, bias, activation, residual, *scales))
 
 
@@ -50,7 +50,7 @@ def _launch(product: Product) -> None:
             lambda hopper: hopper.supported(product),
             lambda hopper: hopper.launch(product),
         ):
-            fp8.launch(product)
+            portable.launch_fp8(product)
 
 
 @prepared
@@ -94,12 +94,10 @@ def checked_dtype(
         raise ValueError(
             f"out_dtype: expected torch.bfloat16, torch.float16 or torch.float32, got {out_dtype}"
         )
-    if a_scale is not None:
-        checks_scale("a_scale", a_scale, a)
-        _scale_of_a(a, a_scale)
-    if b_scale is not None:
-        checks_scale("b_scale", b_scale, a)
-        _scale_of_b(b, b_scale)
+    for name, operand, scale in (("a_scale", a, a_scale), ("b_scale", b, b_scale)):
+        if scale is not None:
+            checks_scale(name, scale, a)
+            _scale(name, operand, scale)
     return torch.bfloat16 if out_dtype is None else out_dtype
 
 
@@ -118,35 +116,21 @@ def _blocks(size: int) -> int:
     return -(-size // BLOCK)
 
 
-def _scale_of_a(a: torch.Tensor, scale: torch.Tensor | None) -> Scale:
+def _scale(name: str, operand: torch.Tensor, scale: torch.Tensor | None) -> Scale:
+    """Scales of a or b by ``name``: of the tensor, of rows of a or columns of b, or of blocks."""
     if scale is None:
         return Scale()
-    M, K = a.shape
-    shape = tuple(scale.shape)
+    of_a, (rows, columns) = name == "a_scale", operand.shape
+    each = rows if of_a else columns
+    blocks = (rows if of_a else _blocks(rows), _blocks(columns))
     if checks.shaped(scale, (), (1,), (1, 1)):
         return Scale(scale, (0, 0))
-    if checks.shaped(scale, (M,), (M, 1)):
-        return Scale(scale, (scale.stride(0), 0))
-    if shape == (M, _blocks(K)):
+    if checks.shaped(scale, (each,), (rows, 1) if of_a else (1, columns)):
+        return Scale(scale, (scale.stride(0), 0) if of_a else (0, scale.stride(-1)))
+    if tuple(scale.shape) == blocks:
         return Scale(scale, (scale.stride(0), scale.stride(1)), blocks=True)
     raise ValueError(
-        f"a_scale: expected shape () for the tensor, ({M},) for rows or ({M}, {_blocks(K)}) for "
-        f"blocks of 1 x {BLOCK}, as a has shape {(M, K)}; got {shape}"
-    )
-
-
-def _scale_of_b(b: torch.Tensor, scale: torch.Tensor | None) -> Scale:
-    if scale is None:
-        return Scale()
-    K, N = b.shape
-    shape = tuple(scale.shape)
-    if checks.shaped(scale, (), (1,), (1, 1)):
-        return Scale(scale, (0, 0))
-    if checks.shaped(scale, (N,), (1, N)):
-        return Scale(scale, (0, scale.stride(-1)))
-    if shape == (_blocks(K), _blocks(N)):
-        return Scale(scale, (scale.stride(0), scale.stride(1)), blocks=True)
-    raise ValueError(
-        f"b_scale: expected shape () for the tensor, ({N},) for columns or ({_blocks(K)}, "
-        f"{_blocks(N)}) for blocks of {BLOCK} x {BLOCK}, as b has shape {(K, N)}; got {shape}"
+        f"{name}: expected shape () for the tensor, ({each},) for {'rows' if of_a else 'columns'} "
+        f"or ({blocks[0]}, {blocks[1]}) for blocks of {1 if of_a else BLOCK} x {BLOCK}, as "
+        f"{name[0]} has shape {(rows, columns)}; got {tuple(scale.shape)}"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 import torch
 import triton
@@ -18,14 +18,15 @@ from kernels.matmul.common.epilogue import (
     tile_of_program,
     wide_pitch,
 )
+from kernels.matmul.common.fp8_scales import BLOCK
 from kernels.matmul.common.product import Product
-from kernels.matmul.common.tuning import MatmulConfig, choose
+from kernels.matmul.common.tuning import MatmulConfig, choose, choose_fp8, multiplies
 from kernels.runtime import targets
 from kernels.runtime.addressing import far
 from kernels.runtime.descriptors import TensorDescriptor, describable
 from kernels.runtime.launch import noted
 
-from .operands import load_described, pointers_to
+from .operands import decoded, load_described, pointers_to
 
 
 @triton.jit
@@ -33,6 +34,8 @@ def matmul_kernel(
     a,
     b,
     c,
+    a_scale,
+    b_scale,
     bias,
     residual,
     M,
@@ -42,6 +45,8 @@ def matmul_kernel(
     b_pitch,
     c_pitch,
     residual_pitch,
+    a_scale_pitch,
+    b_scale_pitch,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -54,11 +59,18 @@ def matmul_kernel(
     SPLIT: tl.constexpr,
     EARLY: tl.constexpr,
     FAR: tl.constexpr,
+    A_SCALE: tl.constexpr,
+    B_SCALE: tl.constexpr,
+    DECODE: tl.constexpr,
 ):
     """One tile of C. With TMA, a and b are descriptors, of the transpose where it is the
     transpose that has rows of stride 1; their strides are then not used. With SPLIT, axis 1 of the
     grid cuts K, and each part writes a C of its own; they lie one after the other. EARLY lets the
-    launch behind this one start. FAR: offsets within a tile need 64 bits."""
+    next launch start. FAR: offsets within a tile need 64 bits.
+
+    PRECISION: "ieee"; "tf32", to which fp32 is rounded; of fp8 "fp8", or "promoted", of which a
+    block of K is added in the matrix unit, and the blocks in fp32. Scales are of fp8. DECODE: a and
+    b are bits of e4m3 as uint8, of the flavour "fn" or "fnuz"."""
     if EARLY:
         gdc_launch_dependents()
     if FAR:
@@ -84,6 +96,14 @@ def matmul_kernel(
     in_n = o_n < N - i_n * BLOCK_N
     if not TMA:
         p_a, p_b = pointers_to(a, b, i_m, i_n, first_k, o_m, o_n, o_k, a_pitch, b_pitch, SPLIT)
+    if A_SCALE != "none":
+        p_sa = a_scale + (i_m * BLOCK_M).to(tl.int64) * a_scale_pitch.row + o_m * a_scale_pitch.row
+    if B_SCALE == "outer":
+        p_sb = b_scale + (i_n * BLOCK_N).to(tl.int64) * b_scale_pitch.column
+        p_sb += o_n * b_scale_pitch.column
+    elif B_SCALE == "blocks":
+        # A tile lies within one block of columns.
+        p_sb = b_scale + (i_n * BLOCK_N // BLOCK).to(tl.int64) * b_scale_pitch.column
 
     if TMA or PRECISION == "tf32":
         b_c = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
@@ -99,21 +119,46 @@ def matmul_kernel(
             )
         else:
             in_k = o_k < K - i_k * BLOCK_K
-            b_a = tl.load(p_a, mask=in_m[:, None] & in_k[None, :], other=0.0)
-            b_b = tl.load(p_b, mask=in_k[:, None] & in_n[None, :], other=0.0)
+            NOTHING: tl.constexpr = 0.0 if DECODE == "none" else 0
+            b_a = tl.load(p_a, mask=in_m[:, None] & in_k[None, :], other=NOTHING)
+            b_b = tl.load(p_b, mask=in_k[:, None] & in_n[None, :], other=NOTHING)
             p_a += BLOCK_K * a_pitch.column
             p_b += BLOCK_K * b_pitch.row
-        if PRECISION == "tf32":
+        if DECODE != "none":
+            b_a = decoded(b_a, DECODE == "fnuz")
+            b_b = decoded(b_b, DECODE == "fnuz")
+        if A_SCALE == "blocks" or B_SCALE == "blocks":
+            i_block = i_k * BLOCK_K // BLOCK
+            in_scale = i_k * BLOCK_K < K
+            b_part = tl.dot(b_a, b_b)
+            if A_SCALE == "blocks":
+                p_own = p_sa + i_block * a_scale_pitch.column
+                b_sa = tl.load(p_own, mask=in_m & in_scale, other=0.0)
+                if B_SCALE == "blocks":
+                    b_sa *= tl.load(p_sb + i_block * b_scale_pitch.row, mask=in_scale, other=0.0)
+                b_c += b_part * b_sa[:, None]
+            else:
+                p_own = p_sb + i_block * b_scale_pitch.row
+                b_c += b_part * tl.load(p_own, mask=in_scale, other=0.0)
+        elif PRECISION == "promoted":
+            b_c += tl.dot(b_a, b_b)
+        elif PRECISION == "tf32":
             b_c = tl.dot(nearest_tf32(b_a), nearest_tf32(b_b), b_c, input_precision="tf32")
         else:
             b_c = add_product(b_c, b_a, b_b)
 
     b_c = b_c.to(tl.float32)
-    # The error function, and the residual beside the largest tile, need registers that a large
-    # tile leaves none of: parts in turn.
+    if A_SCALE == "outer":
+        b_c *= tl.load(p_sa, mask=in_m, other=0.0)[:, None]
+    if B_SCALE == "outer":
+        b_c *= tl.load(p_sb, mask=in_n, other=0.0)[None, :]
+    # The error function, scales, and the residual next to the largest tile need registers that a
+    # large tile leaves none of: parts in turn.
+    IN_FP8: tl.constexpr = PRECISION == "fp8" or PRECISION == "promoted"
+    LEAST: tl.constexpr = 2 if ACTIVATION == "gelu" else 1
     PARTS: tl.constexpr = (
-        max(BLOCK_M * BLOCK_N // 16384, 2)
-        if ACTIVATION == "gelu"
+        max(BLOCK_M * BLOCK_N // 16384, LEAST)
+        if IN_FP8 or ACTIVATION == "gelu"
         else max(BLOCK_M * BLOCK_N // 32768, 1)
         if residual is not None
         else 1
@@ -122,55 +167,78 @@ def matmul_kernel(
     store_parts(c, b_c, i_n * BLOCK_N, in_m, N, epilogue, ACTIVATION, PARTS)
 
 
-def tiled(product: Product, config: MatmulConfig) -> tuple[tuple[int, int], dict[str, Any]]:
-    """The grid, and by name what kernels of tiles take: ``c`` has parts of K where it is split."""
+def _launch(
+    product: Product,
+    config: MatmulConfig,
+    precision: str,
+    decode: str = "none",
+    early: bool = False,
+) -> None:
+    """``matmul_kernel`` of the tiles of ``config``, and the sum of its parts where K is split."""
     (M, N, K), a, b = product.sizes, product.a, product.b
-    part = product.in_parts(config.splits)
+    part, split = product.in_parts(config.splits), config.splits > 1
     c, residual = part.out, part.residual
     a_rows = describable_rows(a, (config.block_m, config.block_k)) if config.tma else None
     b_rows = describable_rows(b, (config.block_k, config.block_n)) if config.tma else None
     tma = a_rows is not None and b_rows is not None
     added = (None, None) if residual is None else residual.stride()
+    a_scale, b_scale = product.a_scale, product.b_scale
     strides = (a.stride(), b.stride(), c.stride()[-2:], added)
-    names = ("a_pitch", "b_pitch", "c_pitch", "residual_pitch")
-    given: dict[str, Any] = {
-        "a": a_rows if tma else a,
-        "b": b_rows if tma else b,
-        "c": c,
-        "bias": part.bias,
-        "residual": residual,
-        "M": M,
-        "N": N,
-        "K": K,
-        **{name: Pitch(*one) for name, one in zip(names, strides, strict=True)},
-        "ACTIVATION": part.activation or "none",
-        "TMA": tma,
-        "A_TRANSPOSED": tma and a.stride(1) != 1,
-        "B_TRANSPOSED": tma and b.stride(1) != 1,
-        "SPLIT": config.splits > 1,
-        "FAR": far(config, *strides),
-        **config.constants(),
-    }
     tiles = triton.cdiv(M, config.block_m) * triton.cdiv(N, config.block_n)
-    return (tiles, config.splits), given
+    noted(matmul_kernel, (tiles, config.splits) if split else (tiles,))(
+        a_rows if tma else a,
+        b_rows if tma else b,
+        c,
+        a_scale.values,
+        b_scale.values,
+        part.bias,
+        residual,
+        M,
+        N,
+        K,
+        *(Pitch(*one) for one in (*strides, a_scale.strides, b_scale.strides)),
+        ACTIVATION=part.activation or "none",
+        TMA=tma,
+        A_TRANSPOSED=tma and a.stride(1) != 1,
+        B_TRANSPOSED=tma and b.stride(1) != 1,
+        SPLIT=split,
+        FAR=far(config, *strides),
+        A_SCALE=a_scale.kind,
+        B_SCALE=b_scale.kind,
+        PRECISION=precision,
+        DECODE=decode,
+        EARLY=early,
+        **config.constants(),
+    )
+    if split:
+        combine_splits.launch(c, product)
 
 
 def launch(product: Product, allow_tf32: bool) -> None:
-    """Fill its ``out``."""
+    """Fill its ``out``, of operands that are not of fp8."""
     a = product.a
     with targets.on_device_of(a):
         target = targets.current()
         use_tf32 = allow_tf32 and a.dtype == torch.float32 and target.has_tf32
         config = choose(target, *product.sizes, a.dtype, use_tf32=use_tf32)
-        grid, given = tiled(product, config)
-        split = config.splits > 1
-        noted(matmul_kernel, grid if split else grid[:1])(
-            **given,
-            PRECISION="tf32" if use_tf32 else "ieee",
-            EARLY=split and target.overlaps_launches,
-        )
-        if split:
-            combine_splits.launch(given["c"], product)
+        early = config.splits > 1 and target.overlaps_launches
+        _launch(product, config, "tf32" if use_tf32 else "ieee", early=early)
+
+
+def launch_fp8(product: Product) -> None:
+    """Fill its ``out``, of operands in fp8. Where no matrix unit multiplies their flavour of e4m3,
+    every value is decoded to fp16, which holds all of e4m3, on its way to the fp16 matrix unit."""
+    a, b = product.a, product.b
+    with targets.on_device_of(a):
+        target = targets.current()
+        native = multiplies(target, a.dtype)
+        plain = product.residual is None and not product.by_blocks
+        config = choose_fp8(target, *product.sizes, native=native, plain=plain)
+        decode = "none" if native else "fnuz" if a.dtype == torch.float8_e4m3fnuz else "fn"
+        if not native:
+            product = replace(product, a=a.view(torch.uint8), b=b.view(torch.uint8))
+        # While Hopper's fp8 products add, they keep 14 bits.
+        _launch(product, config, "promoted" if native and target.has_wgmma else "fp8", decode)
 
 
 def describable_rows(matrix: torch.Tensor, block: tuple[int, int]) -> TensorDescriptor | None:

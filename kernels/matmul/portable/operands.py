@@ -31,3 +31,14 @@ def load_described(
     b_a = a.load([o_k, o_m]).T if A_TRANSPOSED else a.load([o_m, o_k])
     b_b = b.load([o_n, o_k]).T if B_TRANSPOSED else b.load([o_k, o_n])
     return b_a, b_b
+
+
+@triton.jit
+def decoded(x, FNUZ: tl.constexpr):
+    """The fp16 values of e4m3 bits: exponent and mantissa in their places, the bias by a product,
+    which also makes normal numbers of what is subnormal in e4m3."""
+    magnitude = x & 0x7F
+    bits = ((x & 0x80).to(tl.uint16) << 8) | (magnitude.to(tl.uint16) << 7)
+    value = bits.to(tl.float16, bitcast=True) * (128.0 if FNUZ else 256.0)
+    is_nan = (x == 0x80) if FNUZ else (magnitude == 0x7F)
+    return tl.where(is_nan, float("nan"), value).to(tl.float16)

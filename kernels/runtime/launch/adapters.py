@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import triton
 
 from .source import Names
-from .steps import Described, Launch, Slot, slots_in
+from .steps import Described, Launch, Slot, slots_in, varies
 
 # Of Triton, whose launchers are known here.
 VERSIONS = ("3.6.", "3.7.")
@@ -51,12 +51,6 @@ def _by_tensor(step: Launch) -> Line:
         return f"{names.of(compiled.run)}({', '.join((*grid, 'stream', *values))})"
 
     return line
-
-
-def _varies(value: Any) -> bool:
-    if isinstance(value, tuple):
-        return any(_varies(one) for one in value)
-    return isinstance(value, (Slot, Described))
 
 
 def _describes(value: Any) -> bool:
@@ -170,7 +164,7 @@ def _flat(step: Launch, metas: Any, encode: Any) -> _Arguments:
             encoder, slot = _Encoder(one, next(remaining, None), encode), one.slot
             found.descriptors.append((len(values), slot.root, slot.offset, encoder))
             values += [None, *encoder.rest]
-        elif _varies(one):
+        elif varies(one):
             found.tuples.append((len(values), one))
             values.append(None)
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -73,10 +73,8 @@ class Plan:
                     self._locate(step.slot, used)
                 elif step is hidden[0]:
                     self._allocate_together(hidden, room, driver)
-            elif not isinstance(step, View):
+            elif not isinstance(step, View) or not needed.isdisjoint(step.makes):
                 self._operate(step, needed, recording)
-            elif not needed.isdisjoint(_results(step)):
-                self._operate(step.operation, needed, recording)
             if i in freed and i < len(recording.steps) - 1:
                 self._add(" = ".join((*(f"t{one}" for one in freed[i]), "None")))
 
@@ -168,25 +166,8 @@ def _reserve(device: torch.device, driver: Any) -> Callable[..., Any]:
 
 def _used(recording: Recording) -> set[int]:
     """Slots that a step uses, by their own number or as the memory of another."""
-    found: set[int] = set()
-    for step in recording.steps:
-        slots: list[Slot] = []
-        if isinstance(step, Launch):
-            slots = list(slots_in(step.arguments))
-        elif not isinstance(step, Allocation):
-            operation = step.operation if isinstance(step, View) else step
-            slots = list(slots_in((operation.args, operation.kwargs)))
-        found |= {number for one in slots for number in (one.number, one.root)}
-    return found
-
-
-def _results(step: Any) -> Iterable[int]:
-    if isinstance(step, Allocation):
-        return (step.slot,)
-    operation = step.operation if isinstance(step, View) else step
-    if isinstance(operation, Operation):
-        return (one for one in operation.results if one is not None)
-    return ()
+    slots = [one for step in recording.steps for one in step.uses]
+    return {number for one in slots for number in (one.number, one.root)}
 
 
 def _needed(recording: Recording, result: Any, launched: list[Any]) -> set[int]:
@@ -195,12 +176,9 @@ def _needed(recording: Recording, result: Any, launched: list[Any]) -> set[int]:
     for tensors in launched:
         needed |= {one.number for one in slots_in(tensors)}
     for step in reversed(recording.steps):
-        operation = step.operation if isinstance(step, View) else step
-        if not isinstance(operation, Operation):
-            continue
-        if isinstance(step, View) and needed.isdisjoint(_results(step)):
-            continue
-        needed |= {one.number for one in slots_in((operation.args, operation.kwargs))}
+        unseen = isinstance(step, View) and needed.isdisjoint(step.makes)
+        if isinstance(step, Operation) and not unseen:
+            needed |= {one.number for one in step.uses}
     return needed
 
 
@@ -209,14 +187,9 @@ def _ends(recording: Recording, result: Any) -> dict[int, int]:
     the result is not among them."""
     found: dict[int, int] = {}
     for i, step in enumerate(recording.steps):
-        used = set(_results(step))
-        operation = step.operation if isinstance(step, View) else step
-        if isinstance(operation, Operation):
-            used |= {one.number for one in slots_in((operation.args, operation.kwargs))}
-        elif isinstance(operation, Launch):
-            used |= {one.number for one in slots_in(operation.arguments)}
+        used = {*step.makes, *(one.number for one in step.uses)}
         found |= dict.fromkeys((recording.slots[one].root for one in used), i)
-    made = {one for step in recording.steps for one in _results(step)}
+    made = {one for step in recording.steps for one in step.makes}
     kept = {recording.slots[one.number].root for one in slots_in(result)}
     return {root: i for root, i in found.items() if root in made and root not in kept}
 

@@ -132,8 +132,8 @@ class Recording(TorchDispatchMode):
             of = self._owner(one, args)
             views = views and of is not None
             numbers.append(self._add(one, of))
-        operation = Operation(func, placed, named, tuple(numbers), many)
-        self.steps.append(View(operation) if views else operation)
+        kind_of_step = View if views else Operation
+        self.steps.append(kind_of_step(func, placed, named, tuple(numbers), many))
 
     def _reserved(self, tensor: torch.Tensor) -> int | None:
         """Its slot where this call reserved it."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from types import CodeType, FunctionType
 from typing import Any
 
-from .steps import Described, Slot, like, slots_in
+from .steps import Described, Slot, like, varies
 
 # Of functions that differ in nothing but values, as most forms do.
 MOST_TEXTS = 1024
@@ -38,7 +38,7 @@ class Names:
         if isinstance(value, Described):
             over = functools.partial(_over, value.descriptor)
             return f"{self.of(over)}({self.filled(value.slot)})"
-        if isinstance(value, (tuple, list)) and any(True for _ in slots_in(value)):
+        if isinstance(value, (tuple, list)) and varies(value):
             parts = together(map(self.filled, value))
             kind = functools.partial(like, value)
             return parts if type(value) is tuple else f"{self.of(kind)}({parts})"

@@ -36,6 +36,21 @@ class Operation:
     results: tuple[int | None, ...]
     tuple_of: bool
 
+    @property
+    def uses(self) -> Iterable[Slot]:
+        """The slots it asks for."""
+        return slots_in((self.args, self.kwargs))
+
+    @property
+    def makes(self) -> list[int]:
+        """The numbers of the slots it adds."""
+        return [one for one in self.results if one is not None]
+
+
+@dataclass(frozen=True)
+class View(Operation):
+    """Another look at the memory of a slot."""
+
 
 @dataclass(frozen=True)
 class Applied(Operation):
@@ -55,12 +70,11 @@ class Allocation:
     device: torch.device
     nbytes: int
 
+    uses = ()
 
-@dataclass(frozen=True)
-class View:
-    """Another look at the memory of a slot."""
-
-    operation: Operation
+    @property
+    def makes(self) -> list[int]:
+        return [self.slot]
 
 
 @dataclass(frozen=True)
@@ -71,6 +85,12 @@ class Launch:
     compiled: Any
     grid: tuple[int, int, int]
     arguments: tuple[Any, ...]
+
+    makes = ()
+
+    @property
+    def uses(self) -> Iterable[Slot]:
+        return slots_in(self.arguments)
 
 
 @dataclass(frozen=True)
@@ -83,7 +103,7 @@ class Described:
     address: int
 
 
-Step = Operation | Applied | Allocation | View | Launch
+Step = Operation | Allocation | Launch
 
 
 def slots_in(value: Any) -> Iterable[Slot]:
@@ -95,6 +115,11 @@ def slots_in(value: Any) -> Iterable[Slot]:
     elif isinstance(value, (tuple, list)):
         for one in value:
             yield from slots_in(one)
+
+
+def varies(value: Any) -> bool:
+    """Whether a template has slots."""
+    return any(True for _ in slots_in(value))
 
 
 def like(value: Any, parts: Iterable[Any]) -> Any:

@@ -312,6 +312,7 @@ def attention_forward_hopper(
         whole_each, whole_more, tail, scale_log2,
         CONSUMERS, BLOCK_N, HEAD_DIM, REST, SPLIT, CAUSAL, PAIRS, IN_TURNS, OUT_IN_Q, SKIP,
         tiles is not None, left_offset is not None, TAILS, EVEN, ONE, ONCE,
+        False, False, 0,
     )  # fmt: skip
     k_ring = new_ring(k, STAGES, CONSUMERS)
     v_ring = new_ring(v, STAGES, CONSUMERS)

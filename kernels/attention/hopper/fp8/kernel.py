@@ -24,11 +24,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from kernels.attention.common.numerics.constants import TO_BASE_E
 from kernels.attention.common.numerics.fp8_scales import OFFSET as OFFSETS
 from kernels.attention.hopper.copies import Memory, produce
+from kernels.attention.hopper.problem import Problem
 from kernels.attention.hopper.products import scores
 from kernels.attention.hopper.tile_order import anew
 from kernels.device.hopper_rings import ROWS, new_ring, pass_over, specialise
-
-from .problem import Fp8Problem
 
 # Weights are rounded 2^8 times as large.
 OFFSET = gl.constexpr(float(OFFSETS[torch.float8_e4m3fn]))
@@ -228,7 +227,7 @@ def _consume(
             b_lse = (maximum + (gl.log2(total) - OFFSET)) * TO_BASE_E
             b_lse = gl.where(total == 0.0, float("-inf"), b_lse)
             o_m = gl.arange(0, ROWS, S_ROWS)
-            p_lse = lse + (problem.first_lse(own, i_b, i_h) + row)
+            p_lse = lse + (problem.first_lse(own, i_h) + row)
             gl.store(p_lse + o_m, b_lse, mask=o_m < own.seqlen_q - row)
     tma.store_wait(0)
 
@@ -269,11 +268,13 @@ def attention_forward_fp8_hopper(
     heads) or, BY_SEQUENCE, (batch, 2, heads), what scores are multiplied by (they are powers of 2
     then) and what the output is. ``tiles`` is None, or lists those of packed sequences
     (hopper/packed/tiles.py): q, k and out are then ragged descriptors, ROOM, lse (heads, seqlen_q)
-    and sizes as ``Fp8Problem`` tells.
+    and sizes as ``Problem`` tells.
     """
-    problem = Fp8Problem(
-        heads, heads_per_kv, batch, seqlen_q, seqlen_k, causal_offset,
-        CONSUMERS, BLOCK_N, HEAD_DIM, CAUSAL, BY_SEQUENCE, PAIRS, SKIP, ROOM,
+    none = gl.to_tensor(0)
+    problem = Problem(
+        heads, heads_per_kv, batch, seqlen_q, seqlen_k, causal_offset, causal_offset, none, none,
+        none, none, CONSUMERS, BLOCK_N, HEAD_DIM, 0, False, CAUSAL, PAIRS, False, False, SKIP,
+        ROOM > 0, False, False, False, False, False, True, BY_SEQUENCE, ROOM,
     )  # fmt: skip
     k_ring = new_ring(k, STAGES, CONSUMERS)
     v_ring = new_ring(v, STAGES, CONSUMERS)

@@ -3,7 +3,7 @@
 As for 16 bits, whose producer it has. While the matrix unit adds fp8 products it keeps 14
 bits, so what a block of K adds is added in the unit, and the blocks in fp32. A second accumulator
 of all columns would need more registers than there are: a consumer multiplies a part of its columns
-at a time, and adds it while the other consumer multiplies. fp8.py computes the same and is its twin
+at a time, and adds it while the other consumer multiplies. portable/kernel.py is its twin
 in tests.
 """
 

@@ -7,12 +7,12 @@ import torch
 from kernels.matmul.common.product import Product
 from kernels.matmul.hopper.boxes import along_either, copyable, descriptor
 from kernels.matmul.hopper.choose import ROWS, HopperConfig, programs_in_step, tiles
+from kernels.matmul.hopper.persistent import matmul_hopper
 from kernels.runtime import targets
 from kernels.runtime.addressing import LIMIT
 from kernels.runtime.launch import noted
 
 from . import copy as hopper_tf32_copy
-from .kernel import matmul_hopper_tf32
 
 WIDE = HopperConfig(consumers=2, block_n=256, block_k=32, stages=4, store_n=32)
 SMALL = HopperConfig(consumers=1, block_n=128, block_k=64, stages=4)
@@ -53,15 +53,19 @@ def launch(product: Product, config: HopperConfig | None = None) -> None:
     with targets.on_device_of(a):
         multiprocessors = targets.multiprocessors()
         config = config or choose(M, N, multiprocessors)
-        noted(matmul_hopper_tf32, (programs_in_step(tiles(config, M, N), multiprocessors),))(
+        noted(matmul_hopper, (programs_in_step(tiles(config, M, N), multiprocessors),))(
             along_either(a, ROWS, config.block_k),
             descriptor(hopper_tf32_copy.launch(product.b), config.block_n, config.block_k),
+            None,
             descriptor(product.out, ROWS, config.store_n),
             product.bias,
+            None,
             M,
             N,
             K,
             A_MAJOR_M=not copyable(a),
+            B_MAJOR_N=False,
+            TAIL=1,
             ACTIVATION=product.activation or "none",
             **config.constants(),
             launch_pdl=True,  # it starts while the copy of b ends
