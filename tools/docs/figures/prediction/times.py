@@ -19,6 +19,7 @@ from pathlib import Path
 from tools.docs.figures.markdown import table
 from tools.docs.figures.standing import group_of
 from tools.root import ROOT
+from warpwatch.commands.gpu.bounds import Row, rank_correlation
 from warpwatch.config import metrics
 from warpwatch.judge.model import thresholds
 from warpwatch.judge.model.core import Verdict
@@ -35,8 +36,9 @@ MOVED, QUIET = 0.03, 0.015
 @dataclass(frozen=True)
 class Reading:
     """One workload at a commit: predicted and counted clocks, predicted and measured microseconds,
-    and the metrics that explain a prediction. ``at`` is the commit's date, ``call`` stands for its
-    code and its launches."""
+    the counted share of clocks in which tensor cores were at work, percent, and the metrics that
+    explain a prediction. ``at`` is the commit's date, ``call`` stands for its code and its
+    launches."""
 
     workload: str
     at: int
@@ -44,6 +46,7 @@ class Reading:
     predicted_us: float
     counted: float
     us: float
+    pipe: float
     call: str
     sure: bool
     values: Mapping[str, float]
@@ -107,6 +110,7 @@ def readings(data: Path = DATA) -> tuple[Reading, ...]:
                     said["us"],
                     cells["sm_cycles"],
                     cells["latency_cold"],
+                    cells["tensor_pipe"],
                     call,
                     said["sure"],
                     said["values"],
@@ -122,8 +126,9 @@ def _measured(file: Path) -> tuple[str, int, dict[str, dict[str, float]]]:
     kept = PUBLISHED.parent / "evidence" / f"gpu-{document['commit_hash'][:12]}.json.gz"
     with gzip.open(kept, "rt", encoding="utf-8") as evidence:
         for one in json.load(evidence)["counted"]:
-            if samples := one["samples"].get("sm_cycles"):
-                found[one["workload"]]["sm_cycles"] = statistics.median(samples)
+            for counter in ("sm_cycles", "tensor_pipe"):
+                if samples := one["samples"].get(counter):
+                    found[one["workload"]][counter] = statistics.median(samples)
     for benchmark, row in document["results"].items():
         metric = benchmark.partition("track_")[2]
         cells = dict(zip(document["result_columns"], row, strict=False))
@@ -206,8 +211,22 @@ def summary() -> str:
     return (
         f"There are {len(pairs):,} pairs of a workload and a commit. "
         f"The median error of the clocks is {error()}.\n"
-        f"{100 * near / len(pairs):.0f} % of the predictions are within 20 % of the counter."
+        f"{100 * near / len(pairs):.0f} % of the predictions are within 20 % of the counter.\n"
+        "Tensor cores are as long at work as was counted, so predicted clocks give a "
+        "utilization, too.\n"
+        f"Its rank correlation with the counter is {rank_correlation(utilization()):.2f}."
     )
+
+
+def utilization() -> list[Row]:
+    """List the utilization of tensor cores by predicted clocks and as counted.
+
+    Returns:
+        Percent, of each workload at a commit.
+    """
+    return [
+        Row(one.workload, one.pipe * one.counted / one.predicted, one.pipe) for one in readings()
+    ]
 
 
 def error() -> str:
