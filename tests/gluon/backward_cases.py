@@ -31,7 +31,7 @@ KERNELS = {
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """``q`` and ``k``: lengths of sequences, all alike unless ``packed``. ``window``: keys before
-    and behind the diagonal, which causal windows see. ``of`` (ONE, SHORT, WIDE), ``stages``: the
+    and after the diagonal, which causal windows see. ``of`` (ONE, SHORT, WIDE), ``stages``: the
     configuration, chosen by the launch unless ``stages`` are given. ``together``:
     heads whose programs are mixed, at most; 0 as many as there are."""
 

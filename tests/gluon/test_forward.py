@@ -81,7 +81,7 @@ FULL, CAUSAL = Case(S=330, KV=300), Case(S=330, KV=300, causal=True)
 WINDOW = replace(FULL, window=(100, 3))
 PACKED = Case(**LENGTHS, processors=1)
 CUT = [
-    # A program with one tile, whose first copies are asked for before its warps part.
+    # A program with one tile, whose first copies are requested before its warps part.
     *(replace(one, D=D, B=2, G=G, processors=24, config=cut(n, b, s, once=True, skip=k))
       for one, D, G, n, b, s, k in (
           (FULL, 16, 2, 1, 64, 3, False), (CAUSAL, 40, 2, 1, 64, 4, False),

@@ -268,7 +268,7 @@ def attention_forward_fp8_hopper(
     heads) or, BY_SEQUENCE, (batch, 2, heads), what scores are multiplied by (they are powers of 2
     then) and what the output is. ``tiles`` is None, or lists those of packed sequences
     (hopper/packed/tiles.py): q, k and out are then ragged descriptors, ROOM, lse (heads, seqlen_q)
-    and sizes as ``Problem`` tells.
+    and sizes as ``Problem`` has them.
     """
     none = gl.to_tensor(0)
     problem = Problem(

@@ -49,7 +49,7 @@ def attend(
     """Let the rows of ``at`` see the keys from ``o_first`` up to ``o_end``.
 
     ``k`` and ``v`` are pointers to their head or, with TMA, descriptors of the whole tensors, of
-    which ``at.i_b`` tells what it tells ``load_tile``.
+    which ``at.i_b`` stands for what it does for ``load_tile``.
 
     Without MASKED every row sees every one of them, and no comparison is spent on that; unless
     ``o_full`` is None, neither is any from ``o_inner`` up to ``o_full``. With OFFSET, for fp8,
