@@ -125,7 +125,7 @@ def _query_grads(ds, k, none, I_CONSUMER: gl.constexpr):
         left = ds.slice(I_CONSUMER * ROWS, ROWS, 1).permute((1, 0))
         product = warpgroup_mma(left, k, none, use_acc=False, is_async=True)
     else:
-        right = k.slice(I_CONSUMER * none.shape[1], none.shape[1], 1)
+        right = k.slice(I_CONSUMER * ROWS, ROWS, 1)
         product = warpgroup_mma(ds.permute((1, 0)), right, none, use_acc=False, is_async=True)
     return product
 
@@ -140,11 +140,10 @@ def _consume(
     DTYPE: gl.constexpr = work.DTYPE
     OWN: gl.constexpr = I_CONSUMER * ROWS
     OTHER: gl.constexpr = 1 - I_CONSUMER
-    # A warpgroup has 64 keys, and of dq half of the rows or of the columns.
+    # A warpgroup has 64 keys, and of dq half of the rows or of the columns: 64 of both.
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])
     KV_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
-    COLUMNS: gl.constexpr = HEAD_DIM * BLOCK_M // 128
-    DQ_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLUMNS, 16])
+    DQ_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, ROWS, 16])
     LEFT: gl.constexpr = gl.DotOperandLayout(0, KV_LAYOUT, 2)
     own_k = memory.k.index(0).reshape([BLOCK_N, HEAD_DIM]).slice(OWN, ROWS, 0)
     some = work.steps > 0
@@ -152,7 +151,7 @@ def _consume(
     b_dk = gl.zeros([ROWS, HEAD_DIM], gl.float32, KV_LAYOUT)
     b_dv = gl.zeros([ROWS, HEAD_DIM], gl.float32, KV_LAYOUT)
     no_s = gl.zeros([ROWS, BLOCK_M], gl.float32, S_LAYOUT)
-    no_dq = gl.zeros([ROWS, COLUMNS], gl.float32, DQ_LAYOUT)
+    no_dq = gl.zeros([ROWS, ROWS], gl.float32, DQ_LAYOUT)
     mbarrier.wait(memory.kv_full.index(0), 0, pred=some)
     mbarrier.wait(memory.q_full.index(0), 0, pred=some)
     b_q = memory.q.index(0).reshape([BLOCK_M, HEAD_DIM])
@@ -160,7 +159,7 @@ def _consume(
     mbarrier.wait(memory.kv_full.index(1), 0, pred=some)
     s = warpgroup_mma_wait(0, deps=[s])
     FIRST: gl.constexpr = OWN if BLOCK_M == 128 else 0
-    COLUMN: gl.constexpr = 0 if BLOCK_M == 128 else I_CONSUMER * COLUMNS
+    COLUMN: gl.constexpr = 0 if BLOCK_M == 128 else OWN
     unit = gl.zeros([ROWS], gl.float32, gl.SliceLayout(1, DQ_LAYOUT))
     row = gl.to_tensor(0)
     i_h = work.i_kv * work.heads_per_kv
