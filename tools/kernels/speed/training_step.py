@@ -61,13 +61,13 @@ class Taken:
 
     @property
     def noise(self) -> float:
-        """Half of what lies between the quartiles, as a share of the median."""
+        """Half the interquartile range over the median."""
         low, _, high = statistics.quantiles(self.ms, n=4)
         return (high - low) / 2 / self.median
 
 
 def compared(size: gpt.Size, device: str, runs: Mapping[str, gpt.Attention]) -> dict[str, Taken]:
-    """Train each for ``size.steps`` steps that take turns: the same start, the same batches.
+    """Train each for ``size.steps`` interleaved steps: the same start, the same batches.
 
     Args:
         size: Of the model, and how many steps are timed.
