@@ -124,10 +124,16 @@ class Cells:
         self.ctas: tuple[Cells, ...] = (self,)
         self.split: Any = None
         self.owned: tuple[np.ndarray, ...] = ()
+        # Bytes of an element of a view and of the allocation: at most twice as many of either.
+        self.items = (1, 1)
 
     def region(self, at: np.ndarray) -> Region:
         """The part whose elements have the numbers ``at``, a view of the allocation's own."""
-        return self.parts.region(at)
+        seen, own = self.items
+        if seen == own:
+            return self.parts.region(at)
+        first, last = at.reshape(-1) * seen // own, (at.reshape(-1) * seen + seen - 1) // own
+        return self.parts.region(np.unique(np.concatenate([first, last])))
 
     def _of(self, region: Region) -> list[Atom]:
         numbers = region.atoms
@@ -302,7 +308,7 @@ class Product:
         """Whether it may still do so, as far as ``writer`` knows."""
         if self.waited is not None and self.waited <= writer.known[self.who.number]:
             return False
-        return any(mine is cells and own.meets(region) for mine, own in self.operands)
+        return any(mine.atoms is cells.atoms and own.meets(region) for mine, own in self.operands)
 
     def use(self, unused: list[Product]) -> None:
         for one in (*self.before, *self.twins):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from typing import Any
@@ -186,9 +187,33 @@ class Shared(Learned):
         return self._of(("reshape", sizes), lambda one: one.reshape(sizes))
 
     def _reinterpret(self, dtype: tl.dtype, shape: Any, layout: Any = None) -> Shared:
-        if dtype != self.dtype or math.prod(sizes_of((shape,))) != self.numel:
-            raise MisuseError(f"a view of {self.dtype} of {self.shape} as {dtype} of {shape}")
-        return self.reshape(*sizes_of((shape,)))
+        sizes = sizes_of((shape,))
+        own, item = self.flat.itemsize, np.dtype(STORED[dtype.name]).itemsize
+        wrong = f"a view of {self.dtype} of {self.shape} as {dtype} of {list(sizes)}"
+        if math.prod(sizes) * item != self.numel * own:
+            raise MisuseError(wrong)
+        if dtype == self.dtype:
+            return self.reshape(*sizes)
+        key = ("as", dtype.name, sizes, repr(layout))
+        if key not in self._views:
+            flat = self.at.reshape(-1)
+            whole = bool((np.diff(flat) == 1).all()) and int(flat[0]) * own % item == 0
+            whole = whole and self.flat.nbytes % item == 0
+            plain = len(self.cells.ctas) == 1 and self.cells.items == (1, 1)
+            if not whole or not plain or max(own, item) > 2 * min(own, item):
+                raise MisuseError(
+                    f"{wrong}: only a run of an allocation, as elements of half or double size"
+                )
+            first, size = int(flat[0]) * own // item, math.prod(sizes)
+            raw, at = self.flat.view(STORED[dtype.name]), first + np.arange(size).reshape(sizes)
+            cells = copy.copy(self.cells)  # who wrote and read is of both
+            cells.items = (item, own)
+            found = Shared(self.program, cells, raw, at, dtype)
+            found._raw = raw[first : first + size].reshape(sizes)
+            found.layout = layout if isinstance(layout, Layout) else Layout.like(layout)
+            found._outside = self._outside
+            self._views[key] = found
+        return self._views[key]
 
     def permute(self, *order: Any) -> Shared:
         axes = sizes_of(order)
