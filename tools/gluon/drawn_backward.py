@@ -27,6 +27,7 @@ from tests.kernels.interpreted import Errors, _of_draw, judge, prepare
 def draw(seed: int, most: int = 1 << 18) -> Case:
     """Any case the kernels take, of ``most`` scores."""
     from kernels.attention.common.numerics.exactness import FEW_KEYS, keys_seen
+    from kernels.attention.hopper.backward import launch
 
     r = Random(seed)
     while True:
@@ -58,7 +59,7 @@ def draw(seed: int, most: int = 1 << 18) -> Case:
         else:
             S = length()
             q_lengths, k_lengths = (S,) * count, (r.choice((S, length(), length())),) * count
-        stages = r.choice({ONE: (0, 2, 3), SHORT: (0, 3, 4)}.get(of, (0, 2, 3, 4)))
+        stages = r.choice({ONE: (0, 2), SHORT: (0, 3, 4)}.get(of, (0, 2, 3, 4)))
         case = Case(
             q=q_lengths,
             k=k_lengths,
@@ -75,7 +76,7 @@ def draw(seed: int, most: int = 1 << 18) -> Case:
             view=r.choice(("contiguous", "contiguous", "transposed", "apart")),
             of=of,
             stages=stages,
-            together=r.choice((0, 0, 1, 2, 3)) if causal else 0,
+            together=r.choice((0, 0, 1, 2, 3)) if causal and of == WIDE else 0,
             multiprocessors=r.randint(1, 8),
         )
         scores = sum(a * b for a, b in zip(case.q, case.k, strict=True)) * H
@@ -93,7 +94,7 @@ def draw(seed: int, most: int = 1 << 18) -> Case:
             taken = longest_q >= (64 if D <= 64 else 32)
         if case.of != WIDE and not case.stages and D > 64:
             # What the launch chooses.
-            few = not packed and seen <= (1536 if window else 1024)
+            few = not packed and seen <= (launch.SHORT_WINDOW if window else launch.SHORT)
             case = replace(case, of=SHORT if few else ONE)
         if taken and seen > FEW_KEYS and scores <= most:
             return case

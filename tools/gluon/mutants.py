@@ -38,11 +38,6 @@ _SCALED_SUM = "warpgroup_mma_wait(1, deps=[part, acc, of_odd])"
 # Nothing tells these, since nothing is wrong with the kernel: something else says the same.
 # By module, function and change: how many places, and why.
 HARMLESS = {
-    (
-        "attention.hopper.backward.one_pass.kernel",
-        "_produce",
-        "Cursor(gl.to_tensor(0), gl.to_tensor(1), work.STAGES) in phase 0",
-    ): (1, "stages are handed back by named barriers, which have no phase"),
     ("attention.hopper.backward.wide.key_grads", "_keys", "no memory.q.wait(at)"): (
         2,
         "the other warpgroup waited before it handed weights over",

@@ -189,11 +189,12 @@ start_offset_lost = Plant(
     BACKWARD_OF_SUMS,
     (
         Edit(
-            "kernels/attention/hopper/backward/one_pass/kernel.py",
-            "    else:\n"
-            "        shift = i_n * n_m // (gl.maximum(n_n, 1) if PACKED else n_n)\n"
-            "    blocks = n_m - first\n",
-            "    blocks = n_m - first\n",
+            "kernels/attention/hopper/backward/one_pass/order.py",
+            "        else:\n"
+            "            n = gl.cdiv(seqlen_k, self.BLOCK_N)\n"
+            "            shift = i_n * n_m // (gl.maximum(n, 1) if self.PACKED else n)\n"
+            "        blocks = n_m - first\n",
+            "        blocks = n_m - first\n",
         ),
     ),
     "latency is no longer hidden",

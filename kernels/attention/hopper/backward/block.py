@@ -85,7 +85,6 @@ class Work:
     BLOCK_M: gl.constexpr
     BLOCK_N: gl.constexpr
     HEAD_DIM: gl.constexpr
-    STAGES: gl.constexpr
     CAUSAL: gl.constexpr
     EVEN: gl.constexpr
     WINDOW: gl.constexpr
@@ -109,20 +108,22 @@ class Work:
 
 
 @gluon.jit
-def mask(s, i_m, zero, work, FIRST: gl.constexpr = 0):
-    """Scores that are not seen become -inf; keys are rows, from FIRST of the block on, queries
-    columns."""
-    o_n = work.i_n * work.BLOCK_N + FIRST
-    o_n += gl.arange(0, s.shape[0], gl.SliceLayout(1, s.type.layout))
-    o_m = gl.arange(0, work.BLOCK_M, gl.SliceLayout(0, s.type.layout))
-    first_seeing = o_n - work.causal_offset - i_m if work.CAUSAL else o_n * 0 + zero
-    first_seeing = gl.where(o_n < work.seqlen_k, first_seeing, work.BLOCK_M)
+def mask(
+    s, after, until, keys, zero, CAUSAL: gl.constexpr, WINDOW: gl.constexpr, FIRST: gl.constexpr = 0
+):  # fmt: skip
+    """Scores that are not seen become -inf; keys are rows, from FIRST on, queries columns. There
+    are ``keys`` keys. With CAUSAL the i-th is seen from column i + ``after`` on, in a WINDOW up to
+    column i + ``until``."""
+    o_n = FIRST + gl.arange(0, s.shape[0], gl.SliceLayout(1, s.type.layout))
+    o_m = gl.arange(0, s.shape[1], gl.SliceLayout(0, s.type.layout))
+    first_seeing = o_n + after if CAUSAL else o_n * 0 + zero
+    first_seeing = gl.where(o_n < keys, first_seeing, s.shape[1])
     # A column is what its lane adds (bits 1 and 2) and a constant, which becomes part of an
     # instruction when it stays alone; 16 sums would each take a register.
     constant = (o_m & ~6)[None, :]
     seen = constant >= first_seeing[:, None] - (o_m & 6)[None, :]
-    if work.WINDOW:
-        last_seeing = o_n - work.left_offset - i_m
+    if WINDOW:
+        last_seeing = o_n + until
         seen = seen & (constant <= last_seeing[:, None] - (o_m & 6)[None, :])
     return gl.where(seen, s, float("-inf"))
 

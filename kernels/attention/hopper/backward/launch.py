@@ -63,8 +63,8 @@ class HopperBackwardConfig:
         if self.two_kernels != (self.columns > 64) and self.columns != 128:
             which = "one pass" if self.columns == 64 else "two kernels"
             raise ValueError(f"two_kernels: {self.columns} columns have {which}")
-        if not self.two_kernels and self.stages > 3:
-            raise ValueError(f"stages: one pass has barriers for 3 at most, got {self.stages}")
+        if not self.two_kernels and self.stages > 2:
+            raise ValueError(f"stages: one pass has room for 2, got {self.stages}")
         if self.two_kernels and self.columns == 128 and self.stages < 3:
             # Causal, a warpgroup that holds one waits to pass over a second and for a third.
             raise ValueError(
@@ -214,15 +214,13 @@ def _launch(
     (batch, seqlen_q, heads, head_dim), (_, seqlen_k, kv_heads, _) = q.shape, k.shape
     shape = {"HEAD_DIM": head_dim, "BLOCK_D": block_d, "BLOCK_M": block_m}
     sequences, num_warps = (None, 4) if packed is None else (batch, 8)
-    # Of q, dout and sums of one query head at a time: a program walks them one after the other.
-    a_head = one.n_m * block_m * block_d * 8
     with targets.on_device_of(q):
         tiles: torch.Tensor | None = None
-        programs = one.n_n * one.n_kv_heads
+        programs, processors = one.n_n * one.n_kv_heads, targets.multiprocessors()
         if packed is not None:
             of_keys = replace(problem, q=k, k=q, packed=packed.swapped())
             tiles, programs = listed(
-                of_keys, BLOCK_N, pairs=False, by_head=not causal, spare=0,
+                of_keys, BLOCK_N, pairs=causal, by_head=not causal, spare=3 * processors,
                 places=one.places, place_rows=block_m,
             )  # fmt: skip
         grid = (one.n_m * one.n_heads + one.n_n * one.n_kv_heads,)
@@ -232,7 +230,7 @@ def _launch(
             one.n_heads // heads, heads, kv_heads, seqlen_q, seqlen_k, BLOCK_N=BLOCK_N, **shape,
             MARKED=marked, num_warps=num_warps,
         )  # fmt: skip
-        noted(attention_backward_hopper, (programs,))(
+        noted(attention_backward_hopper, (min(programs, processors),))(
             described(packed, q, block_m, block_d),
             described(packed, k, BLOCK_N, block_d),
             described(packed, v, BLOCK_N, block_d),
@@ -240,8 +238,8 @@ def _launch(
             numbers(one.rows, block_m),
             one.bounds,
             ring.boxes(one.sums, (64, 64)),  # a half of dq
-            described(packed, dk, BLOCK_N, block_d),
-            described(packed, dv, BLOCK_N, block_d),
+            described(packed, dk, 64, block_d),
+            described(packed, dv, 64, block_d),
             tiles,
             heads,
             kv_heads,
@@ -250,16 +248,13 @@ def _launch(
             seqlen_k,
             causal_offset,
             left_offset,
-            wide.heads_together(one.n_kv_heads, a_head, causal=causal),
             scale,
             scale * LOG2_E,
             BLOCK_M=block_m,
             BLOCK_N=BLOCK_N,
             HEAD_DIM=block_d,
-            STAGES=config.stages,
             CAUSAL=causal,
             EVEN=packed is None and seqlen_k % BLOCK_N == 0,
-            BLOCKS=one.blocks,
             num_warps=4,
             launch_pdl=True,
         )

@@ -123,7 +123,8 @@ def list_tiles(
     which take alike.
 
     With ``places`` (hopper/packed/places.py) queries and keys have changed names, and so have
-    cu_q and cu_k: a unit is a tile of keys, of which the first are seen by most.
+    cu_q and cu_k: tiles are of keys, of which the first are seen by most and stand
+    first in a pair.
     """
     OF_KEYS: tl.constexpr = places is not None
     i_b, i_first = tl.program_id(0), tl.program_id(1)
@@ -174,7 +175,7 @@ def list_tiles(
         tl.store(at, i_h, mask=mask)
         tl.store(at + 1, last if (CAUSAL or PAIRS) and not OF_KEYS else i_m, mask=mask)
         if PAIRS:
-            tl.store(at + 2, tl.where(i_m == last, -1, i_m), mask=mask)
+            tl.store(at + 2, tl.where(i_m == last, -1, last if OF_KEYS else i_m), mask=mask)
         tl.store(at + 3, i_own * 0 + o_q + n_q, mask=mask)
         tl.store(at + 4, i_own * 0 + n_q, mask=mask)
         tl.store(at + 5, i_own * 0 + o_k + n_k, mask=mask)
@@ -209,7 +210,7 @@ def list_plainly(
         lasts = [n_m - 1 - i_m for i_m in of_one]
         last_first = (CAUSAL or PAIRS) and places is None
         both = [
-            (last if last_first else i_m, -1 if i_m == last else i_m)
+            (last if last_first else i_m, -1 if i_m == last else i_m if places is None else last)
             for i_m, last in zip(of_one, lasts, strict=True)
         ]
         if BY_HEAD:

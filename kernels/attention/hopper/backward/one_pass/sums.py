@@ -40,12 +40,19 @@ def _spread(x):
 
 
 @gluon.jit
-def units(rows, stage, FIRST: gl.constexpr, v_most, k_most, LAYOUT: gl.constexpr):
-    """In how many units 1 of the gradients of 64 rows is counted."""
+def _same(number, rows):
+    """A number for each row."""
+    return number.load(rows.type.layout).broadcast_to(rows.shape)
+
+
+@gluon.jit
+def units(rows, stage, FIRST: gl.constexpr, most, i_most, LAYOUT: gl.constexpr):
+    """In how many units 1 of the gradients of 64 rows is counted; ``most`` has at ``i_most`` the
+    largest element of K, and then the largest norm of V."""
     delta = rows.index(stage * 3 + 1).slice(FIRST, ROWS, 0).load(gl.SliceLayout(1, LAYOUT))
     norm = rows.index(stage * 3 + 2).slice(FIRST, ROWS, 0).load(gl.SliceLayout(1, LAYOUT))
-    v_most = gl.full([norm.shape[0]], 0.0, gl.float32, norm.type.layout) + v_most
-    k_most = gl.full([norm.shape[0]], 0.0, gl.float32, norm.type.layout) + k_most
+    k_most = _same(most.index(i_most), norm)
+    v_most = _same(most.index(i_most + 1), norm)
     return gl.inline_asm_elementwise(
         UNITS, "=r,r,r,r,r", [norm, delta, v_most, k_most], gl.float32, is_pure=True, pack=1
     )

@@ -85,13 +85,15 @@ def _produce(q, k, v, dout, rows, memory, work):
 def _exponentials(s, at, i_m, memory, work, scale_log2, LAYOUT: gl.constexpr):
     """Weights in pairs, of the scores of the step at ``at``, whose Q is not needed any more."""
     if work.CAUSAL:
+        key = work.i_n * work.BLOCK_N
         row = (work.first + i_m) * work.BLOCK_M
-        masked = (work.i_n + 1) * work.BLOCK_N - 1 > row + work.causal_offset
+        after = key - work.causal_offset - row
+        until = key - work.left_offset - row
+        masked = after + (work.BLOCK_N - 1) > 0
         if work.WINDOW:
-            last = row + work.BLOCK_M - 1
-            masked = masked | (work.i_n * work.BLOCK_N < last + work.left_offset)
+            masked = masked | (until < work.BLOCK_M - 1)
         if masked:
-            s = mask(s, row, 0, work)
+            s = mask(s, after, until, work.seqlen_k - key, 0, True, work.WINDOW)
     lse = memory.lse.index(at.stage).load(gl.SliceLayout(0, LAYOUT))
     memory.q.release(at.stage)
     return pack(gl.exp2(s * scale_log2 - lse[None, :]), work.DTYPE)
@@ -247,7 +249,7 @@ def attention_backward_hopper_kv(
         gl.to_tensor(0), i_bh // kv_heads, i_bh % kv_heads, i_n, gl.to_tensor(first), blocks,
         blocks * heads_per_kv, gl.to_tensor(0), heads, heads_per_kv, padded_q,
         batch * heads * padded_q, seqlen_k, causal_offset,
-        causal_offset if left_offset is None else left_offset, BLOCK_M, BLOCK_N, HEAD_DIM, STAGES,
+        causal_offset if left_offset is None else left_offset, BLOCK_M, BLOCK_N, HEAD_DIM,
         CAUSAL, True, left_offset is not None, q.dtype,
     )  # fmt: skip
     one: gl.constexpr = [1]
