@@ -47,12 +47,12 @@ def test_portable_backward_serves_what_hoppers_does_not_take(options) -> None:
 @pytest.mark.parametrize(
     ("head_dim", "length", "causal", "batch", "kv_heads", "portable"),
     [
-        pytest.param(64, 512, False, 16, 8, True, id="D64-512"),
-        pytest.param(64, 640, False, 16, 8, False, id="D64-640"),
-        pytest.param(64, 1024, True, 16, 8, True, id="D64-1024-causal"),
-        pytest.param(64, 1152, True, 16, 8, False, id="D64-1152-causal"),
-        pytest.param(64, 512, False, 8, 8, False, id="D64-512-few-programs"),
-        pytest.param(64, 512, False, 64, 2, False, id="D64-512-grouped"),
+        pytest.param(64, 384, False, 16, 8, True, id="D64-384"),
+        pytest.param(64, 512, False, 16, 8, False, id="D64-512"),
+        pytest.param(64, 640, True, 16, 8, True, id="D64-640-causal"),
+        pytest.param(64, 1024, True, 16, 8, False, id="D64-1024-causal"),
+        pytest.param(64, 384, False, 8, 8, False, id="D64-384-few-programs"),
+        pytest.param(64, 384, False, 64, 2, False, id="D64-384-grouped"),
         pytest.param(96, 256, True, 32, 8, False, id="D96-256-causal"),
         pytest.param(128, 256, False, 32, 8, False, id="D128-256"),
         pytest.param(128, 256, True, 32, 8, False, id="D128-256-causal"),
@@ -76,10 +76,10 @@ def test_portable_backward_serves_short_sequences_of_many_programs(
 @pytest.mark.parametrize(
     ("head_dim", "length", "causal", "two_kernels"),
     [
-        pytest.param(128, 1024, False, True, id="D128-1024"),
-        pytest.param(128, 1152, False, False, id="D128-1152"),
-        pytest.param(72, 2048, True, True, id="D72-2048-causal"),
-        pytest.param(72, 2176, True, False, id="D72-2176-causal"),
+        pytest.param(128, 768, False, True, id="D128-768"),
+        pytest.param(128, 1024, False, False, id="D128-1024"),
+        pytest.param(72, 1408, True, True, id="D72-1408-causal"),
+        pytest.param(72, 2048, True, False, id="D72-2048-causal"),
         pytest.param(64, 1024, False, False, id="D64"),
         pytest.param(256, 4096, False, True, id="D256"),
     ],

@@ -188,8 +188,8 @@ def flash_attention_backward(
     For callers who keep outputs themselves; autograd does the same for the others. It knows masks
     and no option of scores. The gradients are the same bits at every run and have no gradients of
     their own. Where k or v holds NaN or inf, dq is NaN: on Hopper at head dims 33 to 128 for all
-    queries of its head (from 65 on where they see above 1,024 keys in the mean), elsewhere for
-    those that see it.
+    queries of its head (from 65 on where they see above 768 keys in the mean, in a window 1,536),
+    elsewhere for those that see it.
 
     Args:
         dout: The gradient of ``out``, of its shape and dtype.

@@ -29,7 +29,7 @@ BLOCK_N = 128  # 64 keys a warpgroup
 MOST_KEYS = 1 << 20  # every program reads two numbers of each block of keys
 # Keys a query sees, in the mean, and queries a program walks, up to which the portable kernels are
 # faster at the head dim they have tiles for. docs/log/kernels/hopper/backward.md has the times.
-FEW = {64: 512}
+FEW = {64: 384}
 # The same in a window, at head dims up to 64, however many programs there are: keys times heads
 # that share them, of which four gain no more than three.
 FEW_WINDOW = 1000
@@ -41,7 +41,7 @@ MOST_ROWS = 4
 FEW_BYTES = 1 << 26
 # Keys a query sees, in the mean, up to which hopper/backward/short/launch.py is faster, at its head
 # dims.
-SHORT = 1024
+SHORT = 768
 SHORT_WINDOW = 1536  # the same in a window
 
 
