@@ -218,7 +218,7 @@ COLOURS = ("#555", "#1668b8", "#c2410c")
 DASHES = ("", "7 4", "2 3")
 
 
-def plot(curves: dict[str, list[float]]) -> str:
+def plot(curves: dict[str, list[float]], title: str = "Loss (nats a byte)") -> str:
     """Lines over steps, told apart by dashes as well as by colour."""
     highest = max(max(losses) for losses in curves.values())
     lowest = min(min(losses) for losses in curves.values())
@@ -233,7 +233,7 @@ def plot(curves: dict[str, list[float]]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
         'font-family="sans-serif" font-size="12">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>',
-        f'<text x="{LEFT}" y="20" font-size="15">Loss (nats a byte) over {steps} steps</text>',
+        f'<text x="{LEFT}" y="20" font-size="15">{title} over {steps} steps</text>',
     ]
     for tick in range(5):
         loss = lowest + span * tick / 4

@@ -26,8 +26,8 @@ def plain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return torch.einsum("bhqk,bkhd->bqhd", weights, v)
 
 
-def trained() -> tuple[dict[str, tuple[int, tuple[float, ...]]], list[str], list[str]]:
-    """Steps timed and losses by name, those whose losses are apart, and what is printed."""
+def trained() -> tuple[dict[str, tuple[int, tuple[float, ...]]], list[str], list[str], str]:
+    """Steps timed and losses by name, those whose losses are apart, what is printed, the plot."""
     from examples import gpt
     from tools.kernels.speed import training_step
 
@@ -35,18 +35,20 @@ def trained() -> tuple[dict[str, tuple[int, tuple[float, ...]]], list[str], list
     runs = {"ours": gpt.in_bf16, "torch": gpt.by_torch, "plain": plain}
     found = training_step.compared(size, "cpu", runs)
     taken = {name: (len(one.ms), one.losses) for name, one in found.items()}
-    return taken, training_step.apart(found), training_step.lines(found)
+    lines = training_step.lines(found)
+    return taken, training_step.apart(found), lines, training_step.drawn(found)
 
 
 def test_the_same_formula_learns_the_same(interpreter: Worker) -> None:
-    taken, apart, lines = interpreter.run(trained)
+    taken, apart, lines, drawn = interpreter.run(trained)
     assert [timed for timed, _ in taken.values()] == [STEPS] * 3
     losses = {name: each for name, (_, each) in taken.items()}
     for name in ("torch", "plain"):
         assert losses[name] == pytest.approx(losses["ours"], rel=0.02)
     assert losses["ours"][-1] < losses["ours"][0]
     assert apart == []
-    assert lines[0].startswith("ours") and "ours over it 1.000" in lines[0]
+    assert lines[0].startswith("ours") and "ours over it 1.000 +- 0.000" in lines[0]
+    assert "Milliseconds of a step" in drawn and drawn.count("<polyline") == 2 * len(taken)
 
 
 def named() -> list[str]:

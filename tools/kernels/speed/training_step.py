@@ -1,12 +1,12 @@
 """An eager training step of a GPT with our attention, torch's and FlashAttention-4's, interleaved.
 
-    python -m tools.kernels.speed.training_step [--rows N] [--tokens N] [--runs N]
+    python -m tools.kernels.speed.training_step [--rows N] [--tokens N] [--runs N] [--plot FILE]
 
 The model is that of ``examples/gpt.py``, with 8 layers of width 1,024. A step is the forward pass
 in bf16 autocast, the loss, the gradients and AdamW. Its time is the host's, from its start until
 the card is done, so a call that costs the host more than the card shows. Exits 1 where losses
-differ. The model is imported where it is used: without a GPU it makes Triton interpret all that its
-process launches.
+differ. The plot has the times of all steps, of each in the order of their length. The model is
+imported where it is used: without a GPU it makes Triton interpret all that its process launches.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -124,16 +125,32 @@ def _wait(device: str) -> None:
 
 
 def lines(found: Mapping[str, Taken]) -> list[str]:
-    """A line for each, with our time over its time."""
+    """A line for each, with our time over its time and the ratio's standard error.
+
+    The ratio is the median of those of each turn, in which the host is as busy for both. The
+    standard error of a median of normal values is 1.2533 sigma / sqrt(n), and sigma is the
+    interquartile range over 1.349.
+    """
     from examples.gpt import mean_of_last
 
-    ours = next(iter(found.values()))
-    return [
-        f"{name:<20} {one.median:8.2f} ms +- {100 * one.noise:4.1f} %, {len(one.ms)} steps; "
-        f"ours over it {ours.median / one.median:.3f}; loss {one.losses[0]:.3f} -> "
-        f"{mean_of_last(one.losses):.3f}"
-        for name, one in found.items()
-    ]
+    ours, found_lines = next(iter(found.values())), []
+    for name, one in found.items():
+        ratios = [a / b for a, b in zip(ours.ms, one.ms, strict=True)]
+        low, middle, high = statistics.quantiles(ratios, n=4)
+        error = 1.2533 * (high - low) / 1.349 / len(ratios) ** 0.5
+        found_lines.append(
+            f"{name:<20} {one.median:8.2f} ms +- {100 * one.noise:4.1f} %, {len(one.ms)} steps; "
+            f"ours over it {middle:.3f} +- {error:.3f}; loss {one.losses[0]:.3f} -> "
+            f"{mean_of_last(one.losses):.3f}"
+        )
+    return found_lines
+
+
+def drawn(found: Mapping[str, Taken]) -> str:
+    """An SVG with the times of steps, of each in the order of their length."""
+    from examples.gpt import plot
+
+    return plot({name: sorted(one.ms) for name, one in found.items()}, "Milliseconds of a step")
 
 
 def apart(found: Mapping[str, Taken]) -> list[str]:
@@ -153,7 +170,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--rows", type=int, default=1, help="sequences a step (1)")
     parser.add_argument("--tokens", type=int, default=512, help="of a sequence (512)")
-    parser.add_argument("--runs", type=int, default=100, help="steps that are timed (100)")
+    parser.add_argument("--runs", type=int, default=300, help="steps that are timed (300)")
+    parser.add_argument("--plot", metavar="FILE", help="write the times of steps as an SVG")
     asked = parser.parse_args(arguments)
     if not torch.cuda.is_available():
         parser.error("no GPU that torch can use")
@@ -163,6 +181,8 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}", flush=True)
     found = compared(size, "cuda", attentions())
     print("\n".join(lines(found)))
+    if asked.plot:
+        Path(asked.plot).write_text(drawn(found), encoding="utf-8")
     if FA4 not in found:
         print(f"{FA4} is not there: pip install --pre flash-attn-4")
     for name in apart(found):
