@@ -111,20 +111,20 @@ def choosing(config: Any) -> Iterator[None]:
     """As a sweep does: ``config`` is what modules choose whose configurations are of its class."""
     from kernels.matmul.hopper import choose as hopper_choice
     from kernels.matmul.hopper import launch as hopper
+    from kernels.matmul.hopper import unaligned
     from kernels.matmul.hopper.fp8 import launch as hopper_fp8
     from kernels.matmul.hopper.tf32 import launch as hopper_tf32
-    from kernels.matmul.hopper.unaligned import launch as hopper_lines
 
     with ExitStack() as stack:
         for module, name, kind in (
             (hopper, "choose", hopper_choice.HopperConfig),
             (hopper, "choose_added", hopper_choice.HopperConfig),
             (hopper_tf32, "choose", hopper_choice.HopperConfig),
-            (hopper_lines, "choose", hopper_lines.LinesConfig),
+            (unaligned, "choose", unaligned.LinesConfig),
             (hopper_fp8, "choose", hopper_fp8.Fp8HopperConfig),
             (hopper_fp8, "choose", hopper_fp8.Fp8OnceConfig),
         ):
-            if isinstance(config, kind):
+            if type(config) is kind:
                 stack.enter_context(mock.patch.object(module, name, lambda *given, **named: config))
         yield
 

@@ -18,10 +18,10 @@ from kernels.matmul.hopper.fp8.launch import (
     Fp8HopperConfig,
     Fp8OnceConfig,
 )
-from kernels.matmul.hopper.unaligned.launch import BROAD, TALL
+from kernels.matmul.hopper.unaligned import BROAD, TALL
 from tests.gluon.matmul_cases import Case
 
-PERSISTENT, ONCE, LINED = ("matmul_hopper",), ("matmul_hopper_once",), ("matmul_hopper_lines",)
+PERSISTENT, ONCE = ("matmul_hopper",), ("matmul_hopper_once",)
 FP8, FP8_ONCE = ("matmul_hopper_fp8",), ("matmul_hopper_fp8_once",)
 LAYOUTS = ("nn", "nt", "tn", "tt")
 ACTIVATIONS = (None, "relu", "gelu", "silu")
@@ -36,7 +36,9 @@ def _one_tile(**given: Any) -> Case:
 
 
 def _by_class(**given: Any) -> Case:
-    return Case(**{"M": 520, "N": 264, "K": 200, "kernels": LINED, "multiprocessors": 1, **given})
+    return Case(
+        **{"M": 520, "N": 264, "K": 200, "kernels": PERSISTENT, "multiprocessors": 1, **given}
+    )
 
 
 def _tf32(**given: Any) -> Case:
@@ -314,7 +316,7 @@ FORMS: dict[str, dict[str, set[Any]]] = {
         **dict.fromkeys(("A_MAJOR_M", "B_MAJOR_N", "bias"), BOTH),
         "ACTIVATION": EACH,
     },
-    "matmul_hopper_lines": {
+    "matmul_hopper-lines": {
         "CLASSES": {1, 8},
         "GROUP_M": {4, 8},
         **dict.fromkeys(("B_MAJOR_N", "bias"), BOTH),

@@ -12,6 +12,7 @@ import torch
 
 from kernels.matmul.hopper.fp8.launch import FEW as FEW_OF_FP8
 from kernels.matmul.hopper.fp8.launch import LARGE, NARROW, OBLONG, SQUARE, Fp8OnceConfig
+from kernels.matmul.hopper.unaligned import LinesConfig
 from tests.gluon import matmul_cases
 from tests.gluon.matmul_cases import Case
 from tests.gluon.product_forms import CASES, FORMS, FP8, FP8_ONCE, in_fp8
@@ -36,9 +37,10 @@ def test_the_cases_run_every_form_of_every_kernel() -> None:
             # The launch that adds parts of K adds a bias, too.
             added = {"bias": case.bias and given.get("SPLITS", 1) == 1}
             added["residual"] = case.residual is not None
-            of = f"{name}-tf32" if case.tf32 else name
+            several = name == "matmul_hopper"
+            how = "-tf32" if case.tf32 else "-lines" if several and given["CLASSES"] else ""
             for constant, value in (given | added).items():
-                ran[of][constant].add(value)
+                ran[name + how][constant].add(value)
     assert ran.keys() == FORMS.keys()
     for name, constants in FORMS.items():
         for constant, values in constants.items():
@@ -67,8 +69,11 @@ def test_short_silu_is_rounded_once_and_leaves_its_neighbours_alone(
 
 @pytest.mark.parametrize("kernel", FORMS)
 def test_no_order_of_partitions_changes_a_bit(worker: Worker, kernel: str) -> None:
-    name, tf32 = kernel.removesuffix("-tf32"), kernel.endswith("-tf32")
-    case = next(one for one in CASES if (one.kernels, one.tf32) == ((name,), tf32))
+    name, _, how = kernel.partition("-")
+    of = ((name,), how == "tf32", how == "lines")
+    case = next(
+        one for one in CASES if (one.kernels, one.tf32, isinstance(one.config, LinesConfig)) == of
+    )
     run = matmul_cases.run_fp8 if case.in_fp8 else matmul_cases.run
     first, *others = (worker.run(run, replace(case, seed=seed))[0] for seed in range(3))
     for other in others:

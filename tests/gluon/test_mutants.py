@@ -35,9 +35,9 @@ def test_what_is_taken_away_of_a_function_is_told(worker: Worker) -> None:
 
 
 def run_unreached() -> set[str]:
-    from kernels.matmul.hopper.unaligned.kernel import _produce
+    from kernels.matmul.hopper.persistent import _fill
 
-    return {mutants.judged(one, [], 1) for one in taken_away.mutants_of(_produce.fn)}
+    return {mutants.judged(one, [], 1) for one in taken_away.mutants_of(_fill.fn)}
 
 
 def test_what_no_case_reaches_is_told_apart(worker: Worker) -> None:

@@ -12,7 +12,7 @@ import kernels
 from kernels.attention.common.addressing import Strides
 from kernels.attention.common.numerics.fp8_scales import Scales
 from kernels.attention.hopper.fp8 import prepare as hopper_fp8_prepare
-from kernels.matmul.hopper.unaligned.launch import TALL
+from kernels.matmul.hopper.unaligned import TALL
 from tests.gluon import matmul_cases
 from tests.gluon.interpreter import hopper_on_the_cpu
 from tests.gpu import far_rows
@@ -122,7 +122,7 @@ def run_classes(config: Any, shape: tuple[int, int, int], multiprocessors: int) 
     ("config", "shape", "multiprocessors", "kernel"),
     [
         (None, (1000, 136, 200), 32, "matmul_hopper_once"),
-        (TALL, (520, 264, 200), 1, "matmul_hopper_lines"),
+        (TALL, (520, 264, 200), 1, "matmul_hopper"),
     ],
     ids=["one-tile", "several-tiles"],
 )

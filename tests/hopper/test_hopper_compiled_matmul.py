@@ -39,7 +39,7 @@ def test_warp_specialised_code_without_spills_or_advisories(recorded) -> None:
     ],
 )
 def test_rows_of_several_tiles_go_by_class_without_spills_or_advisories(shape, options) -> None:
-    check_specialised(only_kernel(product(*shape, **options)), "matmul_hopper_lines")
+    check_specialised(only_kernel(product(*shape, **options)), "matmul_hopper")
 
 
 @pytest.mark.parametrize("activation", [None, "gelu"])

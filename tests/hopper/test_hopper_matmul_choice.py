@@ -12,7 +12,7 @@ import triton
 from kernels import matmul
 from kernels.matmul.hopper import choose as hopper_choice
 from kernels.matmul.hopper import launch as hopper
-from kernels.matmul.hopper.unaligned import launch as hopper_lines
+from kernels.matmul.hopper import unaligned
 from kernels.runtime import backends
 from tests.hopper.recorded import (
     SM_90,
@@ -149,15 +149,15 @@ def test_rows_go_by_class_where_those_of_b_begin_anywhere_in_a_line() -> None:
 
 
 def test_rows_of_several_tiles_go_by_class_where_that_asks_for_less_in_all() -> None:
-    def cut(M: int, N: int, K: int, order: str = "nn") -> hopper_lines.LinesConfig | None:
+    def cut(M: int, N: int, K: int, order: str = "nn") -> unaligned.LinesConfig | None:
         a, b = torch.empty((M, K)).half(), torch.empty((K, N)).half()
         a = torch.empty((K, M)).half().t() if order[0] == "t" else a
         b = torch.empty((N, K)).half().t() if order[1] == "t" else b
         return hopper.by_lines(a, b, 132)
 
-    assert cut(4040, 4040, 4040) == cut(4040, 4040, 4040, "nt") == hopper_lines.TALL
-    assert cut(4096, 4040, 4096) == hopper_lines.TALL  # of a rows begin with lines, of b none
-    assert cut(5000, 5000, 5000) == hopper_lines.BROAD  # 625 rows a class
+    assert cut(4040, 4040, 4040) == cut(4040, 4040, 4040, "nt") == unaligned.TALL
+    assert cut(4096, 4040, 4096) == unaligned.TALL  # of a rows begin with lines, of b none
+    assert cut(5000, 5000, 5000) == unaligned.BROAD  # 625 rows a class
     assert cut(4104, 4104, 4104) is None  # 513 rows a class
     assert cut(3400, 3400, 3400) is None  # 425: of two tiles of 256 a sixth is no row
     assert cut(6000, 6000, 6000) is None  # rows begin with sectors of 32 bytes

@@ -162,8 +162,8 @@ def test_hoppers_products_run_hoppers_kernels() -> None:
 def test_every_tile_of_hoppers_matmul_is_taken_once() -> None:
     from kernels.matmul.hopper import choose as hopper_choice
     from kernels.matmul.hopper import launch as hopper
+    from kernels.matmul.hopper import unaligned
     from kernels.matmul.hopper.tf32 import launch as hopper_tf32
-    from kernels.matmul.hopper.unaligned import launch as hopper_lines
 
     cases = each_path_once.HOPPER_PRODUCTS
     found = {hopper_choice.choose(one.M, one.N, one.K, 132) for one in cases if not one.tf32}
@@ -192,7 +192,7 @@ def test_every_tile_of_hoppers_matmul_is_taken_once() -> None:
     assert {(hopper_choice.TINY, True), (hopper_choice.SMALL, True)} <= parts
     assert {(hopper_choice.WIDE, 4), (hopper_choice.WIDE, 2), (hopper_choice.MEDIUM, 2)} <= cuts
     assert classes == {0, 8}
-    assert by_lines == {None, hopper_lines.TALL, hopper_lines.BROAD}
+    assert by_lines == {None, unaligned.TALL, unaligned.BROAD}
     in_tf32 = [one for one in cases if one.tf32 and one.M >= hopper_tf32.FEWEST_ROWS]
     found = {hopper_tf32.choose(one.M, one.N, 132) for one in in_tf32}
     assert found == {hopper_tf32.WIDE, hopper_tf32.SMALL, hopper_tf32.TINY}

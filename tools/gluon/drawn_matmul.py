@@ -17,8 +17,8 @@ from random import Random
 from typing import Any
 
 from kernels.matmul.hopper import choose as hopper_choice
+from kernels.matmul.hopper import unaligned
 from kernels.matmul.hopper.fp8 import launch as hopper_fp8
-from kernels.matmul.hopper.unaligned import launch as hopper_lines
 from tests.gluon import matmul_cases
 from tests.gluon.matmul_cases import Case, Forms
 from tests.kernels import test_matmul_fp8
@@ -108,7 +108,7 @@ def _of_lines(random: Random) -> Case:
     a_pad = _pad(K, 16) if random.random() < 0.7 else -pitch % 64
     given["pad"] = a_pad, _pad(rows_of_b, 16)
     if random.random() < 0.6:
-        given["config"] = random.choice((hopper_lines.TALL, hopper_lines.BROAD))
+        given["config"] = random.choice((unaligned.TALL, unaligned.BROAD))
     return Case(M=M, N=N, K=K, begin=(8 * random.randint(0, 9), 0), **given)
 
 

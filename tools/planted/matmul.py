@@ -24,8 +24,8 @@ l2_unfriendly = Plant(
     (
         Edit(
             "kernels/matmul/hopper/persistent.py",
-            "        n_tiles_m = gl.cdiv(self.M, self.BLOCK_M)\n        n_tiles_n",
-            "        n_tiles_m = gl.cdiv(self.M, self.BLOCK_M)\n"
+            "        n_tiles_m = self.rows_of_tiles()\n        n_tiles_n",
+            "        n_tiles_m = self.rows_of_tiles()\n"
             "        i_tile = i_tile * 997 % self.tiles()\n        n_tiles_n",
         ),
     ),
@@ -112,8 +112,8 @@ fp16_accumulation = Plant(
     (
         Edit(
             "kernels/matmul/hopper/persistent.py",
-            "    acc = gl.zeros([ROWS, WIDTH], gl.float32, LAYOUT)\n",
-            "    acc = gl.zeros([ROWS, WIDTH], ring.a.dtype, LAYOUT)\n",
+            "    acc = gl.zeros([problem.ROWS, WIDTH], gl.float32, LAYOUT)\n",
+            "    acc = gl.zeros([problem.ROWS, WIDTH], ring.a.dtype, LAYOUT)\n",
         ),
     ),
     "relative error",

@@ -15,8 +15,10 @@ PART_COLUMNS = 4  # of parts in fp32, which lie dense: whole 16 bytes to the cop
 
 
 class Tile(Protocol):
-    """Of ``64 * consumers`` rows and ``block_n`` columns, ``block_k`` of K a step."""
+    """Of ``rows * consumers`` rows and ``block_n`` columns, ``block_k`` of K a step."""
 
+    @property
+    def rows(self) -> int: ...
     @property
     def consumers(self) -> int: ...
     @property
@@ -27,7 +29,7 @@ class Tile(Protocol):
 
 @dataclass(frozen=True)
 class HopperConfig:
-    """A tile of ``64 * consumers`` rows and ``block_n`` columns, the ring that feeds it, and the
+    """A tile of ``rows * consumers`` rows and ``block_n`` columns, the ring that feeds it, and the
     columns written at a time."""
 
     consumers: int = field(metadata={"values": (1, 2)})
@@ -36,6 +38,7 @@ class HopperConfig:
     stages: int = field(default=4, metadata={"values": (2, 3, 4, 5, 6, 8, 9)})
     store_n: int = field(default=64, metadata={"values": (32, 64, 128, 256)})
     group_m: int = field(default=8, metadata={"values": (4, 8, 16)})
+    rows: int = ROWS
 
     def constants(self) -> dict[str, Any]:
         """As kernels whose programs have several tiles take it."""
@@ -91,7 +94,7 @@ LOOPED_COLUMNS = 64
 def tiles(config: Tile, M: int, N: int, classes: int = 0) -> int:
     """Tiles of C, those of each class of rows by themselves where there are classes."""
     classes = max(classes, 1)
-    rows = triton.cdiv(M // classes, ROWS * config.consumers)
+    rows = triton.cdiv(M // classes, config.rows * config.consumers)
     return classes * rows * triton.cdiv(N, config.block_n)
 
 

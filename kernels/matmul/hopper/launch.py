@@ -12,6 +12,7 @@ from kernels.matmul.common.product import Product
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
 
+from . import unaligned
 from .boxes import (
     along_either,
     begins_with_lines,
@@ -43,7 +44,6 @@ from .choose import (
 )
 from .one_tile import matmul_hopper_once
 from .persistent import matmul_hopper
-from .unaligned import launch as hopper_lines
 
 
 def lines(a: torch.Tensor, b: torch.Tensor, config: HopperConfig, multiprocessors: int) -> int:
@@ -65,12 +65,12 @@ def lines(a: torch.Tensor, b: torch.Tensor, config: HopperConfig, multiprocessor
 
 def by_lines(
     a: torch.Tensor, b: torch.Tensor, multiprocessors: int
-) -> hopper_lines.LinesConfig | None:
+) -> unaligned.LinesConfig | None:
     """As ``lines``, where programs have several tiles: None for rows as they come."""
     if not widest(a.shape[0], b.shape[1], multiprocessors):
         return None
     now = tiles(WIDE, a.shape[0], b.shape[1])
-    return hopper_lines.choose(a, b, now, multiprocessors)
+    return unaligned.choose(a, b, now, multiprocessors)
 
 
 def supported(product: Product) -> bool:
@@ -108,7 +108,7 @@ def launch(product: Product, config: HopperConfig | None = None) -> None:
         elif config is None:
             config = choose(M, N, K, multiprocessors)
             if cut := by_lines(a, b, multiprocessors):
-                return hopper_lines.launch(product, cut)
+                return _launch_persistent(product, cut, classes_of(a))
             classes = lines(a, b, config, multiprocessors)
             config = LINES if classes else config
         programs = tiles(config, M, N, classes)
@@ -172,26 +172,36 @@ def _launch_once(product: Product, config: HopperConfig, classes: int) -> None:
         combine_splits.launch(part.out, product)
 
 
-def _launch_persistent(product: Product, config: HopperConfig) -> None:
+def _launch_persistent(product: Product, config: HopperConfig, classes: int = 0) -> None:
     """By one program a multiprocessor, each of several tiles."""
     (M, N, K), a, b, residual = product.sizes, product.a, product.b, product.residual
     a_major_m, multiprocessors = not copyable(a), targets.multiprocessors()
-    parts = 1 if residual is not None else parts_of_the_rest(config, M, N, multiprocessors)
+    parts = (
+        1 if classes or residual is not None else parts_of_the_rest(config, M, N, multiprocessors)
+    )
     columns = min(_columns(config, product.activation), config.block_n // parts)
     in_step = multiprocessors
     if parts == 1:  # next to a last turn of parts all have as many whole tiles
-        in_step = programs_in_step(tiles(config, M, N, 0), multiprocessors)
+        in_step = programs_in_step(tiles(config, M, N, classes), multiprocessors)
     rest = along_either(b, config.block_k, config.block_n // parts) if parts > 1 else None
+    if classes:
+        a_boxes = by_class(a, classes, config.rows, config.block_k)
+        c_boxes = by_class(product.out, classes, config.rows, columns)
+    else:
+        a_boxes = along_either(a, ROWS, config.block_k)
+        c_boxes = descriptor(product.out, ROWS, columns)
     noted(matmul_hopper, (in_step,))(
-        along_either(a, ROWS, config.block_k),
+        a_boxes,
         along_either(b, config.block_k, config.block_n),
         rest,
-        descriptor(product.out, ROWS, columns),
+        c_boxes,
         product.bias,
         None if residual is None else descriptor(residual, ROWS, columns),
         M,
         N,
         K,
+        *(phase_and_pitch(a) if classes else (0, 0)),
+        CLASSES=classes,
         A_MAJOR_M=a_major_m,
         B_MAJOR_N=copyable(b),
         ACTIVATION=product.activation or "none",

@@ -48,6 +48,7 @@ class Fp8OnceConfig:
     stages: int = field(metadata={"values": (2, 3, 4, 6, 8)})
     blocks: int = field(default=2, metadata={"values": (1, 2, 4)})
     consumers: int = field(default=1, metadata={"values": (1, 2)})
+    rows: int = ROWS
 
     @property
     def block_k(self) -> int:

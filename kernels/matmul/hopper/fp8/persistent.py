@@ -136,7 +136,8 @@ def matmul_hopper_fp8(
     ACTIVATION: gl.constexpr,
 ):
     """c = activation((a * a_scale) @ (b * b_scale) + bias); a: (M, K), b: (N, K)."""
-    problem = Problem(M, N, K, CONSUMERS, BLOCK_N, BLOCK_K, GROUP_M, False, False, 1)
+    nothing = gl.to_tensor(0)
+    problem = Problem(M, N, K, nothing, nothing, 0, CONSUMERS, ROWS, BLOCK_N, BLOCK_K, GROUP_M, False, False, 1)  # fmt: skip  # noqa: E501
     ring = new_ring(a, b, STAGES, CONSUMERS)
     shape: gl.constexpr = [CONSUMERS * BUFFERS] + c.block_shape  # noqa: RUF005
     c_staging = gl.allocate_shared_memory(c.dtype, shape, c.layout)

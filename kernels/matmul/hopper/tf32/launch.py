@@ -63,6 +63,8 @@ def launch(product: Product, config: HopperConfig | None = None) -> None:
             M,
             N,
             K,
+            *(0, 0),
+            CLASSES=0,
             A_MAJOR_M=not copyable(a),
             B_MAJOR_N=False,
             TAIL=1,

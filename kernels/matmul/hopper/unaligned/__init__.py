@@ -1,1 +1,0 @@
-"""Products whose rows begin at any address, on Hopper GPUs."""
