@@ -26,22 +26,28 @@ TESTED = ("3.6.", "3.7.", "3.8.", "3.9.")
 _given_up: set[str] = set()
 
 
-def specialised(
-    name: str, takes: Callable[[ModuleType], bool], run: Callable[[ModuleType], None]
-) -> bool:
+def specialised(name: str, problem: Any, *given: Any) -> bool:
     """Whether kernels for this architecture served a problem.
 
     Args:
-        name: The module that holds them, below this package.
-        takes: Whether that module takes the problem.
-        run: Launches its kernels.
+        name: The module that holds them, below this package: ``supported`` tells whether they take
+            the problem, and ``launch`` launches them.
+        problem: What is to be computed.
+        given: Whatever else ``launch`` takes.
 
     Returns:
         False where the current target has no such kernels, they do not take the problem, or they
         do not compile. The portable ones serve then.
     """
-    module = load(name) if targets.current().has_wgmma else None
-    return module is not None and takes(module) and serves(name, run, module)
+    module = on_this_target(name)
+    if module is None or not module.supported(problem):
+        return False
+    return serves(name, module.launch, problem, *given)
+
+
+def on_this_target(name: str) -> ModuleType | None:
+    """The module ``name`` below this package, or None where the current target cannot run it."""
+    return load(name) if targets.current().has_wgmma else None
 
 
 def serves(name: str, launch: Callable[..., None], *args: Any, **kwargs: Any) -> bool:

@@ -71,13 +71,12 @@ second_launch = Plant(
     (
         Edit(
             "kernels/matmul/operators/dense.py",
-            "hopper.launch(product),\n        ):\n"
+            "        if not backends.specialised(name, product):\n"
             "            portable.launch(product, allow_tf32)\n",
-            "hopper.launch(Product(product.a, product.b, product.out, product.bias)),\n"
-            "        ):\n            portable.launch(product, allow_tf32)\n"
-            "        elif product.activation:\n"
-            "            applied = getattr(torch.nn.functional, product.activation)\n"
-            "            product.out.copy_(applied(product.out))\n",
+            "        if not backends.specialised(name, Product(a, b, out, bias)):\n"
+            "            portable.launch(product, allow_tf32)\n"
+            "        elif activation:\n"
+            "            out.copy_(getattr(torch.nn.functional, activation)(out))\n",
         ),
     ),
     "launches a call instead of",
@@ -92,8 +91,10 @@ lost_tma = Plant(
         # No large tile but fp8's is the portable kernel's on Hopper otherwise.
         Edit(
             "kernels/matmul/operators/dense.py",
-            "        if not backends.specialised(\n",
-            "        if product.residual is not None or not backends.specialised(\n",
+            "            return one_row.launch(product, row)\n",
+            "            return one_row.launch(product, row)\n"
+            "        if residual is not None:\n"
+            "            return portable.launch(product, False)\n",
         ),
         Edit(
             "kernels/matmul/common/tuning.py",

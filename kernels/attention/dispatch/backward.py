@@ -3,8 +3,6 @@ packed sequences also what both leave to do."""
 
 from __future__ import annotations
 
-from types import ModuleType
-
 import torch
 
 from kernels.attention.common.numerics import exactness
@@ -42,20 +40,14 @@ def launch(problem: Problem, given: Given, *, bias_grad: bool = False) -> list[t
 def corrected(problem: Problem, given: Given) -> torch.Tensor | None:
     """What takes dlse's place, as ``heavy_rows.launch`` returns it, by the kernel of this
     architecture where one takes the problem."""
-    found: list[torch.Tensor] = []
-
-    def run(hopper: ModuleType) -> None:
-        found.append(torch.empty_like(given.lse))
-        hopper.launch(problem, given, *found)
-
+    name = "attention.hopper.backward.heavy_rows.launch"
     if problem.alike and given.out.numel() and problem.k.numel():
         with targets.on_device_of(problem.q, "q"):
-            if backends.specialised(
-                "attention.hopper.backward.heavy_rows.launch",
-                lambda hopper: hopper.supported(problem, given.dout),
-                run,
-            ):
-                return found[0]
+            hopper = backends.on_this_target(name)
+            if hopper is not None and hopper.supported(problem, given.dout):
+                found = torch.empty_like(given.lse)
+                if backends.serves(name, hopper.launch, problem, given, found):
+                    return found
     return heavy_rows.launch(problem, given)
 
 
@@ -63,17 +55,12 @@ def _specialised(
     problem: Problem, given: Given, less: torch.Tensor | None
 ) -> list[torch.Tensor] | None:
     """Gradients of q, k and v by kernels of this architecture, None where none serves."""
-    found: list[torch.Tensor] = []
-
-    def takes(hopper: ModuleType) -> bool:
-        return bool(hopper.supported(problem, given.dout) and hopper.faster(problem))
-
-    def run(hopper: ModuleType) -> None:
+    name = "attention.hopper.backward.launch"
+    with targets.on_device_of(problem.q, "q"):
+        hopper = backends.on_this_target(name)
+        if hopper is None or not (hopper.supported(problem, given.dout) and hopper.faster(problem)):
+            return None
         made = backward.reserved(problem)
         now = given if less is None else given._replace(dlse=less)
-        hopper.launch(problem, now, made, marked=less is not None)
-        found.extend(made)
-
-    with targets.on_device_of(problem.q, "q"):
-        served = backends.specialised("attention.hopper.backward.launch", takes, run)
-    return found if served else None
+        served = backends.serves(name, hopper.launch, problem, now, made, marked=less is not None)
+        return list(made) if served else None

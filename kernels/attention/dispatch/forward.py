@@ -24,9 +24,6 @@ def launch(
             if rows is not None:  # of parts of a row no largest weight is known
                 rows.copy_(all_marked(found))
             return
-        if not problem.alike or not backends.specialised(
-            "attention.hopper.forward.launch",
-            lambda hopper: hopper.supported(problem),
-            lambda hopper: hopper.launch(problem, out, lse, rows),
-        ):
-            forward.launch(problem, out, lse, rows)
+        name, given = "attention.hopper.forward.launch", (problem, out, lse, rows)
+        if not problem.alike or not backends.specialised(name, *given):
+            forward.launch(*given)

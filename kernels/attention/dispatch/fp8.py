@@ -13,9 +13,5 @@ from kernels.runtime import backends, targets
 def launch(problem: Problem, out: torch.Tensor, lse: torch.Tensor, scales: Scales) -> None:
     """The kernel of this architecture where there is one and it takes the problem."""
     with targets.on_device_of(problem.q, "q"):
-        if not backends.specialised(
-            "attention.hopper.fp8.launch",
-            lambda hopper: hopper.supported(problem),
-            lambda hopper: hopper.launch(problem, out, lse, scales),
-        ):
+        if not backends.specialised("attention.hopper.fp8.launch", problem, out, lse, scales):
             fp8.launch(problem, out, lse, scales)

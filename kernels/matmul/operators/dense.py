@@ -13,53 +13,45 @@ from kernels.matmul.portable import one_row
 from kernels.runtime import autograd, backends, targets
 from kernels.runtime.launch import prepared
 
+TAKES = "Tensor a, Tensor b, Tensor? bias, str? activation, bool allow_tf32, Tensor? residual"
 
-def _launch(product: Product, allow_tf32: bool) -> None:
-    with targets.on_device_of(product.a, "a"):
-        row = configs.choose_one_row(targets.current(), product.a, product.b)
+
+@prepared
+def into(a: torch.Tensor, b: torch.Tensor, *arguments: Any) -> None:
+    """Write ``activation(a @ b + bias) + residual`` for checked arguments."""
+    bias, activation, allow_tf32, residual, out = arguments
+    if not out.numel():
+        return
+    product = Product(a, b, out, bias, activation, residual)
+    with targets.on_device_of(a, "a"):
+        row = configs.choose_one_row(targets.current(), a, b)
         if row is not None:
             return one_row.launch(product, row)
-        in_tf32 = allow_tf32 and product.a.dtype == torch.float32
-        if not backends.specialised(
-            "matmul.hopper.tf32.launch" if in_tf32 else "matmul.hopper.launch",
-            lambda hopper: hopper.supported(product),
-            lambda hopper: hopper.launch(product),
-        ):
+        in_tf32 = allow_tf32 and a.dtype == torch.float32
+        name = "matmul.hopper.tf32.launch" if in_tf32 else "matmul.hopper.launch"
+        if not backends.specialised(name, product):
             portable.launch(product, allow_tf32)
 
 
-@prepared
-def into(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    allow_tf32: bool,
-    residual: torch.Tensor | None,
-    out: torch.Tensor,
-) -> None:
-    """Write ``activation(a @ b + bias) + residual`` for checked arguments."""
-    if out.numel():
-        _launch(Product(a, b, out, bias, activation, residual), allow_tf32)
-
-
-matmul_into_op = torch.library.custom_op("warpwatch::matmul_into", into, mutates_args=("out",))
+matmul_into_op = torch.library.custom_op(
+    "warpwatch::matmul_into",
+    into,
+    mutates_args=("out",),
+    schema=f"({TAKES}, Tensor(a6!) out) -> ()",
+)
 matmul_into_op.register_fake(lambda *_: None)
 
 
-@torch.library.custom_op("warpwatch::matmul", mutates_args=())
 @prepared
-def matmul_op(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    allow_tf32: bool,
-    residual: torch.Tensor | None,
-) -> torch.Tensor:
+def _product(a: torch.Tensor, b: torch.Tensor, *arguments: Any) -> torch.Tensor:
     out = _output(a, b)
-    into(a, b, bias, activation, allow_tf32, residual, out)
+    into(a, b, *arguments, out)
     return out
+
+
+matmul_op = torch.library.custom_op(
+    "warpwatch::matmul", _product, mutates_args=(), schema=f"({TAKES}) -> Tensor"
+)
 
 
 @matmul_op.register_fake

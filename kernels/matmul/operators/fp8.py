@@ -18,58 +18,49 @@ OUT_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 BLOCK = 128
 
 
+TAKES = (
+    "Tensor a, Tensor b, Tensor? a_scale, Tensor? b_scale, Tensor? bias, str? activation, "
+    "Tensor? residual"
+)
+
+
 @prepared
-def into(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    a_scale: torch.Tensor | None,
-    b_scale: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    residual: torch.Tensor | None,
-    out: torch.Tensor,
-) -> None:
-    """Write ``activation((a * a_scale) @ (b * b_scale) + bias) + residual`` for checked
-    arguments."""
-    if out.numel():
-        scales = _scale("a_scale", a, near(a_scale)), _scale("b_scale", b, near(b_scale))
-        _launch(Product(a, b, out, bias, activation, residual, *scales))
+def into(a: torch.Tensor, b: torch.Tensor, *arguments: Any) -> None:
+    """Write ``activation((a * a_scale) @ (b * b_scale) + bias) + residual`` for checked arguments:
+    by the kernel of this architecture where there is one and it takes the problem."""
+    a_scale, b_scale, bias, activation, residual, out = arguments
+    if not out.numel():
+        return
+    scales = _scale("a_scale", a, near(a_scale)), _scale("b_scale", b, near(b_scale))
+    product = Product(a, b, out, bias, activation, residual, *scales)
+    with targets.on_device_of(a, "a"):
+        if not backends.specialised("matmul.hopper.fp8.launch", product):
+            portable.launch_fp8(product)
 
 
 matmul_fp8_into_op = torch.library.custom_op(
-    "warpwatch::matmul_fp8_into", into, mutates_args=("out",)
+    "warpwatch::matmul_fp8_into",
+    into,
+    mutates_args=("out",),
+    schema=f"({TAKES}, Tensor(a7!) out) -> ()",
 )
 matmul_fp8_into_op.register_fake(lambda *_: None)
 
 
-def _launch(product: Product) -> None:
-    """The kernel of this architecture where there is one and it takes the problem."""
-    with targets.on_device_of(product.a, "a"):
-        if not backends.specialised(
-            "matmul.hopper.fp8.launch",
-            lambda hopper: hopper.supported(product),
-            lambda hopper: hopper.launch(product),
-        ):
-            portable.launch_fp8(product)
-
-
 @prepared
-def multiply(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    a_scale: torch.Tensor | None,
-    b_scale: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    residual: torch.Tensor | None,
-    out_dtype: torch.dtype,
-) -> torch.Tensor:
+def multiply(a: torch.Tensor, b: torch.Tensor, *arguments: Any) -> torch.Tensor:
+    *given, out_dtype = arguments
     out = _output(a, b, out_dtype)
-    into(a, b, a_scale, b_scale, bias, activation, residual, out)
+    into(a, b, *given, out)
     return out
 
 
-matmul_fp8_op = torch.library.custom_op("warpwatch::matmul_fp8", mutates_args=())(multiply)
+matmul_fp8_op = torch.library.custom_op(
+    "warpwatch::matmul_fp8",
+    multiply,
+    mutates_args=(),
+    schema=f"({TAKES}, ScalarType out_dtype) -> Tensor",
+)
 
 
 @matmul_fp8_op.register_fake
