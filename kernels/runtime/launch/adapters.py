@@ -7,6 +7,7 @@ numbers. Every other launcher, a driver that records among them, is called as Tr
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,20 +26,15 @@ MOST_ADDRESSES = 1024
 
 # Writes a launch: a line that knows tensors and addresses by slot, and the stream.
 Line: TypeAlias = Callable[[Names], str]
+# Where a value stands that follows from the addresses of slots, and how.
+Hole: TypeAlias = tuple[int, Callable[[dict[int, int]], Any]]
 
 
-@dataclass(frozen=True)
-class Ready:
-    """A launch, and what of its arguments has to be a tensor."""
-
-    line: Line
-    tensors: tuple[Any, ...]
-
-
-def launcher(step: Launch) -> Ready:
-    """The launch by the adapter of this Triton where there is one, else as Triton does it."""
+def launcher(step: Launch) -> tuple[Line, tuple[Any, ...]]:
+    """The launch by the adapter of this Triton where there is one, else as Triton does it; and what
+    of its arguments has to be a tensor."""
     line = _by_number(step)
-    return Ready(_by_tensor(step), step.arguments) if line is None else Ready(line, ())
+    return (_by_tensor(step), step.arguments) if line is None else (line, ())
 
 
 def _by_tensor(step: Launch) -> Line:
@@ -79,47 +75,16 @@ def _by_number(step: Launch) -> Line | None:
         if not {"launcher", "tensordesc_meta"} <= inner.keys():
             return None
         start, metas = inner["launcher"], inner["tensordesc_meta"]
-    arguments = _flat(step, metas, nvidia.make_tensordesc_arg)
+    flat = _flat(step, metas, nvidia.make_tensordesc_arg)
     compiled, grid = step.compiled, step.grid
     head = (compiled.function, found.launch_cooperative_grid, found.launch_pdl)
     packed = compiled.packed_metadata
     if version.startswith("3.6."):
         first: tuple[Any, ...] = (*head, None, None, packed, None, None, None)
-        return _repeated(start, arguments, lambda stream, values: (*grid, stream, *first, *values))
+        return _repeated(start, step, flat, lambda stream, values: (*grid, stream, *first, *values))
     nothing = (None,) * 5  # of scratch memory, metadata and hooks
     first = (*head, packed, *nothing, found.arg_annotations, found.kernel_signature)
-    return _repeated(start, arguments, lambda stream, values: (*grid, stream, *first, values))
-
-
-@dataclass(frozen=True)
-class _Arguments:
-    """What a launcher in C takes, with holes for what comes from slots.
-
-    ``pointers``: where an address stands, the slot of its memory and the offset there.
-    ``descriptors`` likewise, with what encodes one; ``tuples``: where one stands, and that with
-    slots, which may be tuples of tuples.
-    """
-
-    values: list[Any]
-    pointers: list[tuple[int, int, int]]
-    descriptors: list[tuple[int, int, int, _Encoder]]
-    tuples: list[tuple[int, tuple[Any, ...]]]
-
-    def roots(self) -> list[int]:
-        """The slots whose addresses the arguments follow from."""
-        found = {root for _, root, _ in self.pointers}
-        found |= {root for _, root, *_ in self.descriptors}
-        return sorted(found | {one.root for _, whole in self.tuples for one in slots_in(whole)})
-
-    def filled(self, addresses: dict[int, int]) -> list[Any]:
-        found = self.values.copy()
-        for at, root, offset in self.pointers:
-            found[at] = addresses[root] + offset
-        for at, root, offset, encode in self.descriptors:
-            found[at] = encode(addresses[root] + offset)
-        for at, whole in self.tuples:
-            found[at] = _addressed(whole, addresses)
-        return found
+    return _repeated(start, step, flat, lambda stream, values: (*grid, stream, *first, values))
 
 
 def _addressed(value: Any, addresses: dict[int, int]) -> Any:
@@ -152,34 +117,37 @@ class _Kept(dict[Any, Any]):
         return found
 
 
-def _flat(step: Launch, metas: Any, encode: Any) -> _Arguments:
-    """Descriptors stand in a launcher's arguments with their shapes and strides."""
-    found = _Arguments([], [], [], [])
-    values, remaining = found.values, iter(metas or ())
+def _flat(step: Launch, metas: Any, encode: Any) -> tuple[list[Any], list[Hole]]:
+    """What a launcher in C takes, with holes for what comes from slots. Descriptors stand there
+    with their shapes and strides."""
+    values: list[Any] = []
+    holes: list[Hole] = []
+    remaining = iter(metas or ())
     for one in step.arguments:
-        if isinstance(one, Slot):
-            found.pointers.append((len(values), one.root, one.offset))
-            values.append(None)
-        elif isinstance(one, Described):
-            encoder, slot = _Encoder(one, next(remaining, None), encode), one.slot
-            found.descriptors.append((len(values), slot.root, slot.offset, encoder))
+        if isinstance(one, Described):
+            encoder = _Encoder(one, next(remaining, None), encode)
+            holes.append((len(values), encoder))
             values += [None, *encoder.rest]
         elif varies(one):
-            found.tuples.append((len(values), one))
+            holes.append((len(values), functools.partial(_addressed, one)))
             values.append(None)
         else:
             values.append(one)
-    return found
+    return values, holes
 
 
-def _repeated(start: Any, arguments: _Arguments, whole: Callable[..., Any]) -> Line:
+def _repeated(start: Any, step: Launch, flat: Any, whole: Callable[..., Any]) -> Line:
     """Launches by ``start`` with ``whole`` of a stream and the arguments, made once for each stream
     and set of addresses."""
-    roots = arguments.roots()
+    values, holes = flat
+    roots = sorted({one.root for one in slots_in(step.arguments)})
 
     def make(key: tuple[int, ...]) -> tuple[Any, ...]:
         stream, *addresses = key
-        return whole(stream, arguments.filled(dict(zip(roots, addresses, strict=True))))
+        found, known = values.copy(), dict(zip(roots, addresses, strict=True))
+        for at, filled in holes:
+            found[at] = filled(known)
+        return whole(stream, found)
 
     def line(names: Names) -> str:
         key = ", ".join(("stream", *(f"a{one}" for one in roots)))
@@ -194,14 +162,15 @@ class _Encoder:
     def __init__(self, described: Described, meta: Any, encode: Any) -> None:
         self._encoded = _Kept(self._over)
         descriptor = described.descriptor
-        self._meta, self._encode = meta, encode
+        self._slot, self._meta, self._encode = described.slot, meta, encode
         self.shape, self.strides = list(descriptor.shape), list(descriptor.strides)
         self.padding = descriptor.padding
         self.round_f32_to_tf32 = getattr(descriptor, "round_f32_to_tf32", False)
         self.base = _Address(described.address)
         self.rest = encode(self, meta)[1:]
 
-    def __call__(self, address: int) -> Any:
+    def __call__(self, addresses: dict[int, int]) -> Any:
+        address = _addressed(self._slot, addresses)
         if self._meta is None:  # lowered to an address and numbers
             return address
         return self._encoded[address]

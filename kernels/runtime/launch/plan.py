@@ -43,7 +43,7 @@ class Plan:
             if isinstance(one, Applied) and one.node is not None:
                 self.hooks += one.node.plan.hooks
         launches = [launcher(step) for step in recording.steps if isinstance(step, Launch)]
-        needed = _needed(recording, result, [one.tensors for one in launches])
+        needed = _needed(recording, result, [tensors for _, tensors in launches])
         self._given = len(recording.arguments())
         self._names = names = Names()
         # Lines of the function, each with the slot of memory that only the caller may want.
@@ -55,7 +55,7 @@ class Plan:
             stream, device = driver.get_current_stream, driver.get_current_device()
             self._add(f"stream = {names.of(stream)}({names.of(device)})")
         used = _used(recording)
-        ready = iter(launches)
+        ready = iter([line for line, _ in launches])
         ends = _ends(recording, result)
         hidden = _hidden(recording, needed, ends)
         apart = {one.slot for one in hidden}
@@ -63,7 +63,7 @@ class Plan:
         freed = _freed(recording, ends, apart, room)
         for i, step in enumerate(recording.steps):
             if isinstance(step, Launch):
-                self._add(next(ready).line(names))
+                self._add(next(ready)(names))
             elif isinstance(step, Allocation):
                 if step.slot not in apart:
                     spare = None if step.slot in used else step.slot
