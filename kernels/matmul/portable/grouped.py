@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from kernels.device.products import add_product, sum_type
-from kernels.matmul.common.epilogue import Pitch, tile_of_program, wide_pitch
+from kernels.matmul.common.epilogue import Epilogue, Pitch, store_tile, tile_of_program, wide_pitch
 from kernels.matmul.common.tuning import choose_grouped
 from kernels.runtime import targets
 from kernels.runtime.addressing import far
@@ -38,6 +38,27 @@ def group_of_slot(offsets, i_slot, groups, total, STEPS: tl.constexpr, BLOCK_M: 
         low = tl.where(reached, middle, low)
         high = tl.where(reached, high, middle - 1)
     return low
+
+
+@triton.jit
+def _product(a, b, in_m, in_n, depth, a_pitch, b_pitch, BLOCK_K: tl.constexpr):
+    """The product of rows of a with columns of b, as many as there are, from where both point."""
+    o_m = tl.arange(0, in_m.shape[0])
+    o_n = tl.arange(0, in_n.shape[0])
+    o_k = tl.arange(0, BLOCK_K)
+    # [BLOCK_M, BLOCK_K], [BLOCK_K, BLOCK_N]
+    p_a = a + (o_m[:, None] * a_pitch.row + o_k[None, :] * a_pitch.column)
+    p_b = b + (o_k[:, None] * b_pitch.row + o_n[None, :] * b_pitch.column)
+    b_c = tl.zeros([in_m.shape[0], in_n.shape[0]], dtype=sum_type(a.dtype.element_ty))
+    # At least one pass: see portable/kernel.py.
+    for i_k in range(0, tl.maximum(tl.cdiv(depth, BLOCK_K), 1)):
+        in_k = o_k < depth - i_k * BLOCK_K
+        b_a = tl.load(p_a, mask=in_m[:, None] & in_k[None, :], other=0.0)
+        b_b = tl.load(p_b, mask=in_k[:, None] & in_n[None, :], other=0.0)
+        b_c = add_product(b_c, b_a, b_b)
+        p_a += BLOCK_K * a_pitch.column
+        p_b += BLOCK_K * b_pitch.row
+    return b_c
 
 
 @triton.jit
@@ -77,29 +98,14 @@ def grouped_matmul_kernel(
     row = first + (i_slot - first // BLOCK_M - i_group) * BLOCK_M
     multiplies = has_matrix & (row < last)
 
-    o_m = tl.arange(0, BLOCK_M)
-    o_n = tl.arange(0, BLOCK_N)
-    o_k = tl.arange(0, BLOCK_K)
-    in_m = o_m < last - row
-    in_n = o_n < N - i_n * BLOCK_N
+    in_m = tl.arange(0, BLOCK_M) < last - row
+    in_n = tl.arange(0, BLOCK_N) < N - i_n * BLOCK_N
     a += row.to(tl.int64) * a_pitch.row
     b += i_group.to(tl.int64) * stride_bg + (i_n * BLOCK_N).to(tl.int64) * b_pitch.column
-    # [BLOCK_M, BLOCK_K], [BLOCK_K, BLOCK_N]
-    p_a = a + (o_m[:, None] * a_pitch.row + o_k[None, :] * a_pitch.column)
-    p_b = b + (o_k[:, None] * b_pitch.row + o_n[None, :] * b_pitch.column)
-    b_c = tl.zeros([BLOCK_M, BLOCK_N], dtype=sum_type(a.dtype.element_ty))
-    # At least one pass: see portable/kernel.py.
     depth = tl.where(multiplies, K, 0)
-    for i_k in range(0, tl.maximum(tl.cdiv(depth, BLOCK_K), 1)):
-        in_k = o_k < depth - i_k * BLOCK_K
-        b_a = tl.load(p_a, mask=in_m[:, None] & in_k[None, :], other=0.0)
-        b_b = tl.load(p_b, mask=in_k[:, None] & in_n[None, :], other=0.0)
-        b_c = add_product(b_c, b_a, b_b)
-        p_a += BLOCK_K * a_pitch.column
-        p_b += BLOCK_K * b_pitch.row
-    c += row.to(tl.int64) * c_pitch.row + (i_n * BLOCK_N).to(tl.int64) * c_pitch.column
-    p_c = c + (o_m[:, None] * c_pitch.row + o_n[None, :] * c_pitch.column)
-    tl.store(p_c, b_c.to(c.dtype.element_ty), mask=in_m[:, None] & in_n[None, :])
+    b_c = _product(a, b, in_m, in_n, depth, a_pitch, b_pitch, BLOCK_K)
+    c += row.to(tl.int64) * c_pitch.row
+    store_tile(c, b_c, i_n * BLOCK_N, in_m, N, Epilogue(None, None, c_pitch, None), "none")
 
 
 @triton.jit
@@ -134,28 +140,14 @@ def grouped_weights_kernel(
     first = offset_of(offsets, i_group, total)
     rows = tl.maximum(offset_of(offsets, i_group + 1, total) - first, 0)
 
-    o_k = tl.arange(0, BLOCK_M)
-    o_n = tl.arange(0, BLOCK_N)
-    o_m = tl.arange(0, BLOCK_K)
-    in_k = o_k < K - i_k * BLOCK_M
-    in_n = o_n < N - i_n * BLOCK_N
+    in_k = tl.arange(0, BLOCK_M) < K - i_k * BLOCK_M
+    in_n = tl.arange(0, BLOCK_N) < N - i_n * BLOCK_N
     a += first.to(tl.int64) * a_pitch.row + (i_k * BLOCK_M).to(tl.int64) * a_pitch.column
     dout += first.to(tl.int64) * dout_pitch.row + (i_n * BLOCK_N).to(tl.int64) * dout_pitch.column
-    # [BLOCK_M, BLOCK_K] of the transpose of a, [BLOCK_K, BLOCK_N]
-    p_a = a + (o_k[:, None] * a_pitch.column + o_m[None, :] * a_pitch.row)
-    p_d = dout + (o_m[:, None] * dout_pitch.row + o_n[None, :] * dout_pitch.column)
-    b_c = tl.zeros([BLOCK_M, BLOCK_N], dtype=sum_type(a.dtype.element_ty))
-    for i_m in range(0, tl.maximum(tl.cdiv(rows, BLOCK_K), 1)):
-        in_m = o_m < rows - i_m * BLOCK_K
-        b_a = tl.load(p_a, mask=in_k[:, None] & in_m[None, :], other=0.0)
-        b_d = tl.load(p_d, mask=in_m[:, None] & in_n[None, :], other=0.0)
-        b_c = add_product(b_c, b_a, b_d)
-        p_a += BLOCK_K * a_pitch.row
-        p_d += BLOCK_K * dout_pitch.row
+    transposed = Pitch(a_pitch.column, a_pitch.row)
+    b_c = _product(a, dout, in_k, in_n, rows, transposed, dout_pitch, BLOCK_K)
     db += i_group.to(tl.int64) * stride_bg + (i_k * BLOCK_M).to(tl.int64) * b_pitch.row
-    db += (i_n * BLOCK_N).to(tl.int64) * b_pitch.column
-    p_b = db + (o_k[:, None] * b_pitch.row + o_n[None, :] * b_pitch.column)
-    tl.store(p_b, b_c.to(db.dtype.element_ty), mask=in_k[:, None] & in_n[None, :])
+    store_tile(db, b_c, i_n * BLOCK_N, in_k, N, Epilogue(None, None, b_pitch, None), "none")
 
 
 def launch(
