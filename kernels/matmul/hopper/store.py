@@ -41,14 +41,20 @@ def bring_bias(bias, to, FIRST: gl.constexpr, PARTS: gl.constexpr, column, N):
 
 
 @gluon.jit
-def store_part(c, staging, bias, rows, column, x, N, ACTIVATION: gl.constexpr, HAS_RESIDUAL: gl.constexpr = False, BROUGHT: gl.constexpr = False, PENDING: gl.constexpr = 0):  # fmt: skip  # noqa: E501
-    """Finish and write the columns of x, which start at ``column``; a residual stands in
-    ``staging``. Without one PENDING copies to global memory may still read other buffers."""
-    STORE_N: gl.constexpr = staging.shape[1]
+def _store_part(c, staging, bias, rows, column, x, o_part, N, ACTIVATION: gl.constexpr, FIRST: gl.constexpr, BROUGHT: gl.constexpr, TURNS: gl.constexpr):  # fmt: skip  # noqa: E501
+    """Finish and write x, the columns from ``o_part`` on of a tile whose first is ``column``."""
+    STORE_N: gl.constexpr = c.block_shape[-1]
+    i = o_part // STORE_N
+    HAS_RESIDUAL: gl.constexpr = FIRST >= 0 and TURNS == 0
+    if HAS_RESIDUAL:
+        staging = staging.index(FIRST + i)
+    elif TURNS > 0:
+        staging = staging.index(FIRST + i % TURNS)
+    column += o_part
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, STORE_N, 16])
     x = gl.convert_layout(x, LAYOUT, assert_trivial=True)
-    if bias is not None and BROUGHT:
-        x += bias.load(gl.SliceLayout(0, LAYOUT))[None, :]
+    if bias is not None and BROUGHT >= 0:
+        x += bias.index(BROUGHT + i).load(gl.SliceLayout(0, LAYOUT))[None, :]
     elif bias is not None:
         o_n = column + gl.arange(0, STORE_N, gl.SliceLayout(0, LAYOUT))
         b_bias = gl.load(bias + o_n, mask=o_n < N, other=0.0)
@@ -57,36 +63,31 @@ def store_part(c, staging, bias, rows, column, x, N, ACTIVATION: gl.constexpr, H
     if HAS_RESIDUAL:
         x += staging.load(LAYOUT).to(gl.float32)
     else:
-        tma.store_wait(PENDING)
+        tma.store_wait(max(TURNS - 1, 0))
     staging.store(x.to(c.dtype))
     fence_async_shared()
     tma.async_copy_shared_to_global(c, rows + (column,), staging.reshape(c.block_shape))  # noqa: RUF005
 
 
 @gluon.jit
-def store(c, staging, bias, rows, column, x, N, ACTIVATION: gl.constexpr, FIRST: gl.constexpr = -1, BROUGHT: gl.constexpr = -1):  # fmt: skip  # noqa: E501
+def store(c, staging, bias, rows, column, x, N, ACTIVATION: gl.constexpr, FIRST: gl.constexpr = -1, BROUGHT: gl.constexpr = -1, TURNS: gl.constexpr = 0):  # fmt: skip  # noqa: E501
     """Finish and write the columns of x, which start at ``column``, as many at a time as fit;
     ``rows``: where c's rows start, in all its axes but the last. BROUGHT: -1, or ``bias`` is
     what ``bring_bias`` filled from there on. FIRST: -1, or a residual stands in
     buffers of ``staging``, those of these rows from here on, and they are written through these.
+    TURNS: 0, or instead so many buffers from FIRST on, an even share of x's parts, are written one
+    after the other while the copy engine reads the others.
 
     Code that runs once a tile waits to be fetched, instruction by instruction. Where there is much
     of it a loop fetches a part's once, although no loop counts through registers: the parts move.
     """
     STORE_N: gl.constexpr = c.block_shape[-1]
     MUCH: gl.constexpr = ACTIVATION == "gelu" or ACTIVATION == "silu"
-    ADD: gl.constexpr = FIRST >= 0
     parts = parts_of(x, STORE_N)
     if MUCH:
         for o_part in range(0, x.shape[1], STORE_N):
-            at = column + o_part
-            to = staging.index(FIRST + o_part // STORE_N) if ADD else staging
-            own = bias.index(BROUGHT + o_part // STORE_N) if BROUGHT >= 0 else bias
-            store_part(c, to, own, rows, at, parts[0], N, ACTIVATION, ADD, BROUGHT >= 0)  # fmt: skip  # noqa: E501
+            _store_part(c, staging, bias, rows, column, parts[0], o_part, N, ACTIVATION, FIRST, BROUGHT, TURNS)  # fmt: skip  # noqa: E501
             parts = parts[1:] + parts[-1:]
     else:
         for i in gl.static_range(x.shape[1] // STORE_N):
-            at = column + i * STORE_N
-            to = staging.index(FIRST + i) if ADD else staging
-            own = bias.index(BROUGHT + i) if BROUGHT >= 0 else bias
-            store_part(c, to, own, rows, at, parts[i], N, ACTIVATION, ADD, BROUGHT >= 0)  # fmt: skip  # noqa: E501
+            _store_part(c, staging, bias, rows, column, parts[i], i * STORE_N, N, ACTIVATION, FIRST, BROUGHT, TURNS)  # fmt: skip  # noqa: E501

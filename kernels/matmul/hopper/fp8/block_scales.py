@@ -16,8 +16,9 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from kernels.device.hopper_rings import ROWS, Cursor
 from kernels.matmul.common.fp8_scales import BLOCK
+from kernels.matmul.hopper.store import store
 
-from .tile import WIDTH, multiply, scales_of_tensors, store
+from .tile import BUFFERS, WIDTH, multiply, scales_of_tensors
 
 BLOCKS = gl.constexpr(4)  # of K a step
 # A scale of B's for each of 4 warps and 8 places of a warp: a thread's two rows share it.
@@ -239,7 +240,7 @@ def consume_pairs(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUME
         elif B_SCALE == "outer":
             o_n = column + gl.arange(0, WIDTH, gl.SliceLayout(0, LAYOUT))
             x *= gl.load(b_scale + o_n * stride_bn, mask=o_n < problem.N, other=0.0)[None, :]
-        store(c, c_staging, I_CONSUMER, bias, row, column, x, problem, 0, ACTIVATION)
+        store(c, c_staging, bias, (row,), column, x, problem.N, ACTIVATION, I_CONSUMER * BUFFERS, TURNS=BUFFERS)  # fmt: skip  # noqa: E501
         row = next_row
         column = next_column
     tma.store_wait(0)

@@ -18,6 +18,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from kernels.device.hopper_rings import ROWS, Cursor, specialise
 from kernels.matmul.hopper.persistent import Problem, new_ring, produce
+from kernels.matmul.hopper.store import store
 
 from .block_scales import consume_pairs
 from .tile import (
@@ -27,7 +28,6 @@ from .tile import (
     multiply,
     scales_memory,
     scales_of_tensors,
-    store,
     wait_for_scales,
 )
 
@@ -108,7 +108,7 @@ def _consume_blocks(c, a_scale, b_scale, bias, ring, ahead, c_staging, problem, 
                 # 1, which the compiler does not know: sums that nothing multiplies are stored from
                 # where the loop adds them, and the loop spills for that.
                 x *= gl.where(problem.K > 0, 1.0, 0.0)
-            store(c, c_staging, I_CONSUMER, bias, row, first, x, problem, i, ACTIVATION)
+            store(c, c_staging, bias, (row,), first, x, problem.N, ACTIVATION, I_CONSUMER * BUFFERS, TURNS=BUFFERS)  # fmt: skip  # noqa: E501
     tma.store_wait(0)
 
 

@@ -6,7 +6,6 @@ from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma
 
 from kernels.device.hopper_rings import ROWS, partition_barrier
-from kernels.matmul.hopper.store import parts_of, store_part
 
 WIDTH = gl.constexpr(128)  # columns multiplied at a time: those that share a scale of blocks
 BUFFERS = gl.constexpr(2)  # through which a consumer writes its rows, in turns
@@ -62,22 +61,3 @@ def multiply(a, b, I_PART: gl.constexpr):
     if b.shape[0] > WIDTH:
         b = b.slice(I_PART * WIDTH, WIDTH, 0)
     return warpgroup_mma(a, b.permute((1, 0)), nothing, use_acc=False, is_async=True)
-
-
-@gluon.jit
-def store(c, staging, I_CONSUMER: gl.constexpr, bias, row, column, x, problem, I_PART: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
-    """As ``hopper_kernel.store``, but the copy engine reads one buffer while the next is written:
-    beside fp8 products the end of a tile is twice the share."""
-    STORE_N: gl.constexpr = c.block_shape[1]
-    TIMES: gl.constexpr = WIDTH // STORE_N
-    MUCH: gl.constexpr = ACTIVATION == "gelu" or ACTIVATION == "silu"
-    parts = parts_of(x, STORE_N)
-    if MUCH:
-        for i in range(TIMES):
-            to = staging.index(I_CONSUMER * BUFFERS + (I_PART * TIMES + i) % BUFFERS)
-            store_part(c, to, bias, (row,), column + i * STORE_N, parts[0], problem.N, ACTIVATION, PENDING=BUFFERS - 1)  # fmt: skip  # noqa: E501
-            parts = parts[1:] + parts[-1:]
-    else:
-        for i in gl.static_range(TIMES):
-            to = staging.index(I_CONSUMER * BUFFERS + (I_PART * TIMES + i) % BUFFERS)
-            store_part(c, to, bias, (row,), column + i * STORE_N, parts[i], problem.N, ACTIVATION, PENDING=BUFFERS - 1)  # fmt: skip  # noqa: E501
