@@ -241,8 +241,8 @@ tidy_tf32 = Plant(
     (
         Edit(
             "kernels/matmul/hopper/tf32/launch.py",
-            "    (M, N, K), a = product.sizes, product.a\n",
-            "    a, (M, N, K) = product.a, product.sizes\n",
+            "    M, N, _ = product.sizes\n    with targets.on_device_of(product.a):\n",
+            "    with targets.on_device_of(product.a):\n        M, N, _ = product.sizes\n",
         ),
     ),
 )

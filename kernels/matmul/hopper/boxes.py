@@ -39,17 +39,17 @@ def phase_and_pitch(x: torch.Tensor) -> tuple[int, int]:
     return x.data_ptr() % LINE // x.element_size(), x.stride(0) % of_line
 
 
-def descriptor(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
-    """What the copy engine takes boxes of rows and columns of x by, or of one matrix of many."""
-    return ring.boxes(x, (*[1] * (x.dim() - 2), rows, columns))
-
-
-def by_class(x: torch.Tensor, classes: int, rows: int, columns: int) -> TensorDescriptor:
-    """As ``descriptor``, of boxes of every so-many-th row of x."""
+def descriptor(x: torch.Tensor, rows: int, columns: int, classes: int = 0) -> TensorDescriptor:
+    """What the copy engine takes boxes of rows and columns of x by, or of one matrix of many, or of
+    every so-many-th row where there are ``classes``."""
+    if not classes:
+        return ring.boxes(x, (*[1] * (x.dim() - 2), rows, columns))
     shape, pitch = (x.shape[0] // classes, classes, x.shape[1]), x.stride(0)
     return ring.boxes(x, (rows, 1, columns), shape, (classes * pitch, pitch, 1))
 
 
-def along_either(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
+def along_either(x: torch.Tensor, rows: int, columns: int, classes: int = 0) -> TensorDescriptor:
     """Of x, or of its transpose where it is that which the copy engine takes."""
-    return descriptor(x, rows, columns) if copyable(x) else descriptor(x.t(), columns, rows)
+    if copyable(x):
+        return descriptor(x, rows, columns, classes)
+    return descriptor(x.t(), columns, rows)

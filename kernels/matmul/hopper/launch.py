@@ -16,7 +16,6 @@ from . import unaligned
 from .boxes import (
     along_either,
     begins_with_lines,
-    by_class,
     classes_of,
     copyable,
     descriptor,
@@ -108,7 +107,7 @@ def launch(product: Product, config: HopperConfig | None = None) -> None:
         elif config is None:
             config = choose(M, N, K, multiprocessors)
             if cut := by_lines(a, b, multiprocessors):
-                return _launch_persistent(product, cut, classes_of(a))
+                return launch_persistent(product, cut, classes_of(a))
             classes = lines(a, b, config, multiprocessors)
             config = LINES if classes else config
         programs = tiles(config, M, N, classes)
@@ -117,7 +116,7 @@ def launch(product: Product, config: HopperConfig | None = None) -> None:
         if whole and (config in FEW or programs <= multiprocessors):
             _launch_once(product, config, classes)
         else:
-            _launch_persistent(product, config)
+            launch_persistent(product, config)
 
 
 def _columns(config: HopperConfig, activation: str | None) -> int:
@@ -132,29 +131,20 @@ def _launch_once(product: Product, config: HopperConfig, classes: int) -> None:
     """By programs of one tile."""
     (M, N, K), a, b = product.sizes, product.a, product.b
     a_major_m, rows = not copyable(a), ROWS * config.consumers
-    if a_major_m:
-        a_boxes = descriptor(a.t(), config.block_k, rows)
-    elif classes:
-        a_boxes = by_class(a, classes, rows, config.block_k)
-    else:
-        # The copy engine takes its time for rows that do not exist, too.
-        existing = min(rows, max(8, triton.next_power_of_2(M)))
-        a_boxes = descriptor(a, existing, config.block_k)
+    # The copy engine takes its time for rows that do not exist, too.
+    existing = min(rows, max(8, triton.next_power_of_2(M)))
+    asked = rows if a_major_m or classes else existing
     programs = tiles(config, M, N, classes)
     tiles_m = programs // triton.cdiv(N, config.block_n)
     in_turn = LINES_TOGETHER if classes else ROWS_TOGETHER
     together = in_turn if tiles_m % in_turn == 0 else tiles_m
     parts = 1 if classes else split(config, M, N, K, targets.multiprocessors())
-    columns = _columns(config, product.activation)
+    columns = 32 if parts > 1 else _columns(config, product.activation)
     part = product.in_parts(parts)
-    if classes:
-        c_boxes = by_class(part.out, classes, rows, columns)
-    else:
-        c_boxes = descriptor(part.out, rows, 32 if parts > 1 else columns)
     noted(matmul_hopper_once, (together, programs // tiles_m * parts, tiles_m // together))(
-        a_boxes,
+        along_either(a, asked, config.block_k, classes),
         along_either(b, config.block_k, config.block_n),
-        c_boxes,
+        descriptor(part.out, rows, columns, classes),
         part.bias,
         N,
         K,
@@ -172,29 +162,24 @@ def _launch_once(product: Product, config: HopperConfig, classes: int) -> None:
         combine_splits.launch(part.out, product)
 
 
-def _launch_persistent(product: Product, config: HopperConfig, classes: int = 0) -> None:
-    """By one program a multiprocessor, each of several tiles."""
+def launch_persistent(product: Product, config: HopperConfig, classes: int = 0) -> None:
+    """By one program a multiprocessor, each of several tiles. In fp32 b is what a launch before
+    wrote, which had let this one start."""
     (M, N, K), a, b, residual = product.sizes, product.a, product.b, product.residual
-    a_major_m, multiprocessors = not copyable(a), targets.multiprocessors()
-    parts = (
-        1 if classes or residual is not None else parts_of_the_rest(config, M, N, multiprocessors)
-    )
+    multiprocessors, in_tf32 = targets.multiprocessors(), a.dtype == torch.float32
+    parts = 1
+    if not (classes or in_tf32 or residual is not None):
+        parts = parts_of_the_rest(config, M, N, multiprocessors)
     columns = min(_columns(config, product.activation), config.block_n // parts)
     in_step = multiprocessors
     if parts == 1:  # next to a last turn of parts all have as many whole tiles
         in_step = programs_in_step(tiles(config, M, N, classes), multiprocessors)
     rest = along_either(b, config.block_k, config.block_n // parts) if parts > 1 else None
-    if classes:
-        a_boxes = by_class(a, classes, config.rows, config.block_k)
-        c_boxes = by_class(product.out, classes, config.rows, columns)
-    else:
-        a_boxes = along_either(a, ROWS, config.block_k)
-        c_boxes = descriptor(product.out, ROWS, columns)
     noted(matmul_hopper, (in_step,))(
-        a_boxes,
+        along_either(a, config.rows, config.block_k, classes),
         along_either(b, config.block_k, config.block_n),
         rest,
-        c_boxes,
+        descriptor(product.out, config.rows, columns, classes),
         product.bias,
         None if residual is None else descriptor(residual, ROWS, columns),
         M,
@@ -202,9 +187,10 @@ def _launch_persistent(product: Product, config: HopperConfig, classes: int = 0)
         K,
         *(phase_and_pitch(a) if classes else (0, 0)),
         CLASSES=classes,
-        A_MAJOR_M=a_major_m,
+        A_MAJOR_M=not copyable(a),
         B_MAJOR_N=copyable(b),
         ACTIVATION=product.activation or "none",
         TAIL=parts,
         **config.constants(),
+        launch_pdl=in_tf32,
     )

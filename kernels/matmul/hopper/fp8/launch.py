@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import triton
@@ -158,10 +159,17 @@ def _kind(scale: Scale, *, once: bool = True, ahead: bool = True) -> str:
     return "ahead" if ahead else "outer"
 
 
+def _given(product: Product, bias: torch.Tensor | None) -> tuple[Any, ...]:
+    """What both kernels take after a, b and c."""
+    a_scale, b_scale = product.a_scale, product.b_scale
+    values = (a_scale.values, b_scale.values, bias)
+    return (*values, *product.sizes, *a_scale.strides, *b_scale.strides)
+
+
 def launch(product: Product, config: Fp8HopperConfig | Fp8OnceConfig | None = None) -> None:
     """Fill the ``out`` of a product that ``supported`` accepts, or of any size with a
     ``config``."""
-    (M, N, K), a, b, out = product.sizes, product.a, product.b, product.out
+    (M, N, _), a, b, out = product.sizes, product.a, product.b, product.out
     a_scale, b_scale, activation = product.a_scale, product.b_scale, product.activation
     with targets.on_device_of(a):
         config = config or _config(product)
@@ -181,14 +189,7 @@ def launch(product: Product, config: Fp8HopperConfig | Fp8OnceConfig | None = No
             descriptor(a, ROWS, config.block_k),
             descriptor(b.t(), config.block_n, config.block_k),
             descriptor(out, ROWS, 128 // out.element_size()),
-            a_scale.values,
-            b_scale.values,
-            product.bias,
-            M,
-            N,
-            K,
-            *a_scale.strides,
-            *b_scale.strides,
+            *_given(product, product.bias),
             **constants(config, "block_n", "block_k", "stages", "group_m"),
             A_SCALE=_kind(a_scale, once=once, ahead=not blocks),
             B_SCALE=_kind(b_scale, once=once, ahead=not blocks),
@@ -217,14 +218,7 @@ def _launch_once(product: Product, config: Fp8OnceConfig) -> None:
         descriptor(product.a, rows, 128),
         descriptor(product.b.t(), config.block_n, 128),
         descriptor(part.out, rows_of_tile, columns),
-        a_scale.values,
-        b_scale.values,
-        part.bias,
-        M,
-        N,
-        K,
-        *a_scale.strides,
-        *b_scale.strides,
+        *_given(product, part.bias),
         BLOCK_M=rows_of_tile,
         **constants(config, "block_n", "blocks", "stages"),
         SPLITS=parts,

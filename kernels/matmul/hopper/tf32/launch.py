@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from kernels.matmul.common.product import Product
-from kernels.matmul.hopper.boxes import along_either, copyable, descriptor
-from kernels.matmul.hopper.choose import ROWS, HopperConfig, programs_in_step, tiles
-from kernels.matmul.hopper.persistent import matmul_hopper
+from kernels.matmul.hopper.boxes import copyable
+from kernels.matmul.hopper.choose import HopperConfig, tiles
+from kernels.matmul.hopper.launch import launch_persistent
 from kernels.runtime import targets
 from kernels.runtime.addressing import LIMIT
-from kernels.runtime.launch import noted
 
 from . import copy as hopper_tf32_copy
 
@@ -49,26 +50,8 @@ def supported(product: Product) -> bool:
 def launch(product: Product, config: HopperConfig | None = None) -> None:
     """Fill the ``out`` of a product that ``supported`` accepts: a launch copies b to memory of its
     own, one multiplies."""
-    (M, N, K), a = product.sizes, product.a
-    with targets.on_device_of(a):
-        multiprocessors = targets.multiprocessors()
-        config = config or choose(M, N, multiprocessors)
-        noted(matmul_hopper, (programs_in_step(tiles(config, M, N), multiprocessors),))(
-            along_either(a, ROWS, config.block_k),
-            descriptor(hopper_tf32_copy.launch(product.b), config.block_n, config.block_k),
-            None,
-            descriptor(product.out, ROWS, config.store_n),
-            product.bias,
-            None,
-            M,
-            N,
-            K,
-            *(0, 0),
-            CLASSES=0,
-            A_MAJOR_M=not copyable(a),
-            B_MAJOR_N=False,
-            TAIL=1,
-            ACTIVATION=product.activation or "none",
-            **config.constants(),
-            launch_pdl=True,  # it starts while the copy of b ends
-        )
+    M, N, _ = product.sizes
+    with targets.on_device_of(product.a):
+        config = config or choose(M, N, targets.multiprocessors())
+        b = hopper_tf32_copy.launch(product.b).t()
+        launch_persistent(replace(product, b=b), config)
