@@ -8,9 +8,8 @@ import torch
 
 from kernels.attention.common import shapes
 from kernels.attention.operators import dense as operators
+from kernels.attention.operators import fp8 as fp8_interface
 from kernels.attention.operators import varlen as varlen_operators
-from kernels.attention.operators.fp8 import dense as fp8_interface
-from kernels.attention.operators.fp8 import varlen as fp8_varlen
 from kernels.runtime import checks
 
 
@@ -52,54 +51,40 @@ def attend(
     k: torch.Tensor,
     v: torch.Tensor,
     chunk: int,
-    reach: tuple[bool, int, int | None],
-    scale: float,
+    mask: tuple[Any, ...],
     options: tuple[Any, ...],
+    low: dict[str, Any] | None,
     return_lse: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(out, log-sum-exp) of queries in several chunks, for checked arguments. ``reach`` is
-    ``shapes.limits`` of offset 0. A batch whose rows do not follow one another is copied."""
+    """(out, log-sum-exp) of queries in several chunks, for checked arguments. ``mask`` is
+    ``shapes.limits`` of offset 0, and the scale; ``low``, scales and ``out_dtype`` of fp8, is
+    checked here. A batch whose rows do not follow one another is copied."""
     softcap, slopes, *others = options
-    if _even(q, k, chunk):
-        slopes = of_each(slopes, q.shape[1] // chunk)
-        q_, k_, v_ = (_entries(one, chunk) for one in (q, k, v))
-        asked = (scale, softcap, slopes, *others)
-        found = operators.flash_attention(q_, k_, v_, *reach, *asked, return_lse=return_lse)
-        return _together(q, *found, return_lse)
-    sequences, chunks = _packed(q, k, v, chunk)
-    some = (softcap, of_each(slopes, chunks), *others)[: len(varlen_operators.ASKED)]
-    out, lse, _ = varlen_operators.attend(*sequences, *reach, scale, *some, return_lse)
-    return _unpacked(q, out, lse, return_lse)
+    scales: tuple[Any, ...] = ()
+    if low is not None:
+        scales, _ = fp8_interface.checked(q, k, v, q.shape[0], **low)
 
-
-def attend_fp8(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    chunk: int,
-    reach: tuple[bool, int, int | None],
-    scale: float,
-    return_lse: bool,
-    *,
-    softcap: float | None = None,
-    **given: Any,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same of fp8; ``given``, scales and ``out_dtype``, is checked here."""
-    scales, out_dtype = fp8_interface.checked(q, k, v, q.shape[0], **given)
-
-    def low(chunks: int) -> dict[str, Any]:
+    def given(chunks: int) -> dict[str, Any]:
         each = (of_each(one, chunks) for one in scales)
-        names = ("q_scale", "k_scale", "v_scale")
-        others = {"out_dtype": out_dtype, "softcap": softcap}
-        return dict(zip(names, each, strict=True)) | others
+        return {**(low or {}), **dict(zip(fp8_interface.SCALES, each, strict=True))}
 
     if _even(q, k, chunk):
+        chunks = q.shape[1] // chunk
         q_, k_, v_ = (_entries(one, chunk) for one in (q, k, v))
-        found = fp8_interface.attend(q_, k_, v_, *reach, scale, **low(q.shape[1] // chunk))
+        if low is not None:
+            found = fp8_interface.attend(q_, k_, v_, *mask, softcap=softcap, **given(chunks))
+        else:
+            asked = (*mask, softcap, of_each(slopes, chunks), *others)
+            found = operators.flash_attention(q_, k_, v_, *asked, return_lse=return_lse)
         return _together(q, *found, return_lse)
-    sequences, chunks = _packed(q, k, v, chunk)
-    arguments: tuple[Any, ...] = (*sequences, *reach, scale, None, None)
-    return _unpacked(q, *fp8_varlen.attend(*arguments, **low(chunks)), return_lse)
+    rows, sequences, chunks = _packed(q, k, v, chunk)
+    if low is not None:
+        packed = {"sequences": sequences, "softcap": softcap, **given(chunks)}
+        found = fp8_interface.attend(*rows, *mask, None, None, **packed)
+    else:
+        some = (softcap, of_each(slopes, chunks), *others)[: len(varlen_operators.ASKED)]
+        found = varlen_operators.attend(*rows, *sequences, *mask, *some, return_lse)[:2]
+    return _unpacked(q, *found, return_lse)
 
 
 def of_packed(
@@ -159,8 +144,9 @@ def _together(
 
 def _packed(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, chunk: int
-) -> tuple[tuple[Any, ...], int]:
-    """What operators of packed sequences take first, and how many chunks a sequence has."""
+) -> tuple[tuple[Any, ...], tuple[Any, ...], int]:
+    """What operators of packed sequences take first, rows and which are whose, and how many chunks
+    a sequence has."""
     (batch, seqlen_q), seqlen_k = q.shape[:2], k.shape[1]
     if batch * max(seqlen_q, seqlen_k) >= 1 << 31:
         raise ValueError(
@@ -176,8 +162,8 @@ def _packed(
         (sequence * rows + (start - before).clamp(0, rows)).int()
         for rows, before in ((seqlen_q, seqlen_k - seqlen_q), (seqlen_k, 0))
     )
-    rows = (one.flatten(0, 1) for one in (q, k, v))
-    return (*rows, *ends, min(chunk, seqlen_q), min(chunk, seqlen_k)), chunks
+    rows = tuple(one.flatten(0, 1) for one in (q, k, v))
+    return rows, (*ends, min(chunk, seqlen_q), min(chunk, seqlen_k)), chunks
 
 
 def _unpacked(

@@ -10,7 +10,7 @@ from kernels.attention.common import shapes
 from kernels.attention.common.numerics.heavy_rows import all_marked
 from kernels.attention.common.options import Options, checked
 from kernels.attention.operators import dense as operators
-from kernels.attention.operators.fp8 import dense as fp8_interface
+from kernels.attention.operators import fp8 as fp8_interface
 from kernels.runtime import autocast, checks
 from kernels.runtime.launch import prepared
 
@@ -150,19 +150,17 @@ def flash_attention(
     )
     if in_fp8:
         fp8_interface.check_options(q, Options(*options))
-        low["softcap"] = options[0]
     scale = checks.softmax_scale(softmax_scale, q.shape[3])
     return_lse = checks.flag("return_lse", return_lse)
     checks.launchable("q", q)
-    near = shapes.limits(0, causal, window_size)  # from a chunk's own lengths
+    near = (*shapes.limits(0, causal, window_size), scale)  # from a chunk's own lengths
 
     def run(v: torch.Tensor, with_lse: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        if chunk is not None and in_fp8:
-            return chunks.attend_fp8(q, k, v, chunk, near, scale, with_lse, **low)
         if chunk is not None:
-            return chunks.attend(q, k, v, chunk, near, scale, options, with_lse)
+            given = low if in_fp8 else None
+            return chunks.attend(q, k, v, chunk, near, options, given, with_lse)
         if in_fp8:
-            return fp8_interface.attend(q, k, v, *reach, scale, **low)
+            return fp8_interface.attend(q, k, v, *reach, scale, softcap=options[0], **low)
         return operators.flash_attention(q, k, v, *reach, scale, *options, return_lse=with_lse)
 
     out, lse = wide_values.in_parts(run, v, return_lse)

@@ -8,8 +8,7 @@ import torch
 
 from kernels.attention.common import shapes
 from kernels.attention.common.options import Options, checked
-from kernels.attention.operators.fp8 import dense as fp8_interface
-from kernels.attention.operators.fp8 import varlen as fp8_varlen
+from kernels.attention.operators import fp8 as fp8_interface
 from kernels.attention.operators.varlen import ASKED, attend
 from kernels.runtime import autocast, checks
 from kernels.runtime.launch import prepared
@@ -144,10 +143,10 @@ def flash_attention_varlen(
             low |= {name: chunks.of_each(low[name], many) for name in fp8_interface.SCALES}
 
     def run(v: torch.Tensor, with_lse: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        given: tuple[Any, ...] = (q, k, v, *sequences, causal, right, left, scale)
+        given: tuple[Any, ...] = (causal, right, left, scale)
         if in_fp8:
-            return fp8_varlen.attend(*given, *used, **low)
-        out, lse, _ = attend(*given, *scores, with_lse, *used)
+            return fp8_interface.attend(q, k, v, *given, *used, sequences=sequences, **low)
+        out, lse, _ = attend(q, k, v, *sequences, *given, *scores, with_lse, *used)
         return out, lse
 
     out, lse = wide_values.in_parts(run, v, return_lse)

@@ -1,6 +1,4 @@
-"""Attention in fp8 as flash_attention offers it: what it accepts, and the operator torch knows.
-
-Of packed sequences operators/fp8/varlen.py has the operator."""
+"""Attention in fp8, also of packed sequences: what it accepts, and the operators torch knows."""
 
 from __future__ import annotations
 
@@ -12,11 +10,13 @@ import torch
 from kernels.attention.common import shapes
 from kernels.attention.common.numerics import fp8_scales
 from kernels.attention.common.options import Options
+from kernels.attention.common.packed.sequences import Packed
+from kernels.attention.common.packed.tail import clear
 from kernels.attention.common.problem import Mask, Problem
 from kernels.attention.dispatch.fp8 import launch
 from kernels.attention.operators import schemas
 from kernels.attention.operators.outputs import unwritten
-from kernels.attention.operators.schemas import MASK, QKV, operator
+from kernels.attention.operators.schemas import IN_SEQUENCES, MASK, QKV, SEQUENCES, operator
 from kernels.runtime import autograd, checks
 from kernels.runtime.addressing import near
 from kernels.runtime.launch import prepared
@@ -24,6 +24,7 @@ from kernels.runtime.launch import prepared
 DTYPES = tuple(fp8_scales.OFFSET)
 ALL_DTYPES = shapes.DTYPES + DTYPES
 SCALES = ("q_scale", "k_scale", "v_scale")
+PACKED = ("cu_q", "cu_k", "max_q", "max_k")
 OUT_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 NO_GRADIENT = (
     "expected no gradient where q is fp8, which has only a forward pass, got a backward pass; "
@@ -57,26 +58,24 @@ def check_options(q: torch.Tensor, options: Options) -> None:
 
 
 def attend(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *mask_and_scale: Any, **given: Any
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """(out, log-sum-exp) for tensors whose shapes are checked."""
-    named, batch = {"q": q, "k": k, "v": v}, q.shape[0]
-    return served(flash_attention_fp8_op, _forward, named, batch, *mask_and_scale, **given)
-
-
-def served(
-    op: Any,
-    body: Any,
-    named: dict[str, Any],
-    batch: int,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
     *others: Any,
+    sequences: tuple[Any, ...] = (),
     softcap: float | None = None,
     **given: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What ``op`` or its ``body`` makes of ``named``, of scales and ``others``; ``given``,
+    """(out, log-sum-exp) for tensors whose shapes are checked: mask and scale are ``others``, of
+    packed ``sequences`` (``cu_q``, ``cu_k`` and the longest of both) also the used rows. ``given``,
     scales and ``out_dtype``, is checked here."""
-    scales, out_dtype = checked(named["q"], named["k"], named["v"], batch, **given)
+    batch = sequences[0].numel() - 1 if sequences else q.shape[0]
+    scales, out_dtype = checked(q, k, v, batch, **given)
+    named = {"q": q, "k": k, "v": v} | dict(zip(PACKED, sequences, strict=False))
     named |= dict(zip(SCALES, scales, strict=True))
+    op, body = flash_attention_fp8_op, _forward
+    if sequences:
+        op, body = flash_attention_varlen_fp8_op, _forward_packed
     run = op if checks.traced(*named.values(), *others) else body
     outputs: tuple[torch.Tensor, torch.Tensor]
     outputs = autograd.forward_only(run, NO_GRADIENT, named, *others, softcap, out_dtype)
@@ -133,8 +132,31 @@ def _forward(
     return out, lse
 
 
+@prepared
+def _forward_packed(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *arguments: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(out, log-sum-exp) for checked arguments of layout (tokens, heads, head_dim)."""
+    cu_q, _, max_q, _ = arguments[:4]
+    *mask, scale, used_q, used_k, softcap, out_dtype = arguments[7:]
+    out, lse = unwritten(q, k, v, out_dtype)
+    packed = Packed.of(q, k, *arguments[:4], used_q, used_k)
+    if out.numel():
+        clear(out, packed.queries, lse=lse)
+    if out.numel() and max_q and cu_q.numel() > 1:
+        q, k, v = map(packed.spread, (q, k, v))
+        problem = Problem(q, k, v, Mask(*mask), scale, packed, Options(softcap))
+        launch(problem, packed.spread(out), lse, fp8_scales.Scales(*map(near, arguments[4:7])))
+    return out, lse
+
+
 LAST = "float? softcap, ScalarType out_dtype"
 flash_attention_fp8_op = operator(
     "warpwatch::flash_attention_fp8", QKV, schemas.SCALES, MASK, LAST
 )(_forward)
 flash_attention_fp8_op.register_fake(unwritten)
+flash_attention_varlen_fp8_op = operator(
+    "warpwatch::flash_attention_varlen_fp8",
+    *(QKV, SEQUENCES, schemas.SCALES, IN_SEQUENCES, "Tensor? used_q, Tensor? used_k", LAST),
+)(_forward_packed)
+flash_attention_varlen_fp8_op.register_fake(unwritten)

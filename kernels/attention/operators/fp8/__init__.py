@@ -1,1 +1,0 @@
-"""Attention in fp8 as operators of torch."""
