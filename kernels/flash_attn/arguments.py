@@ -63,12 +63,12 @@ def of_scores(softmax_scale: Any, causal: Any, window_size: Any, cap: Any) -> di
     }
 
 
-def dropout(q: Any, dropout_p: Any) -> tuple[float, torch.Tensor | None]:
-    """The share and a seed, None where nothing is dropped."""
-    p = checks.number("dropout_p", dropout_p, "a probability from 0 to 1")
-    if not 0.0 < p <= 1.0 or not isinstance(q, torch.Tensor):
-        return p, None
-    return p, torch.randint(2**62, (1,), dtype=torch.int64, device=q.device)
+def dropout(q: Any, dropout_p: Any) -> dict[str, Any]:
+    """The share and a seed, None where nothing is dropped, as ours take them."""
+    p, seed = checks.number("dropout_p", dropout_p, "a probability from 0 to 1"), None
+    if 0.0 < p <= 1.0 and isinstance(q, torch.Tensor):
+        seed = torch.randint(2**62, (1,), dtype=torch.int64, device=q.device)
+    return {"dropout_p": p, "dropout_seed": seed}
 
 
 def packed(name: str, value: Any, many: int, rank: int) -> tuple[torch.Tensor, ...]:

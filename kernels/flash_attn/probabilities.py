@@ -13,68 +13,57 @@ import torch
 
 from kernels.attention.common.shapes import MAX_HEAD_DIM
 
-# Of values (rows, columns), one row a key: the attention to them, (..., heads, columns).
-Attend = Callable[[torch.Tensor], torch.Tensor]
 
-
-def signed(
-    weights: Attend, kept: Attend, position: torch.Tensor, keys: int, dtype: torch.dtype
-) -> torch.Tensor:
-    """(..., heads, keys): the weights, below 0 where they are dropped. ``kept`` attends to uniform
-    weights, of which dropout leaves something or nothing. ``position`` is each key's within its
-    sequence, of which none has more than ``keys``."""
+def _signed(
+    attend: Callable[..., Any], q: torch.Tensor, k: torch.Tensor,
+    values: Callable[[torch.Tensor], torch.Tensor], position: torch.Tensor, keys: int,
+    options: dict[str, Any], dropout: dict[str, Any],
+) -> torch.Tensor:  # fmt: skip
+    """(..., heads, keys): the weights, below 0 where ``dropout`` drops them: of uniform weights it
+    leaves something or nothing. ``values`` makes them of columns, one row a key. ``position`` is
+    each key's within its sequence, of which none has more than ``keys``."""
+    nothing = torch.zeros((), dtype=q.dtype, device=q.device)
+    uniform = (nothing.expand(q.shape), nothing.expand(k.shape))
     found = []
     for first in range(0, keys, MAX_HEAD_DIM):
         columns = torch.arange(first, min(first + MAX_HEAD_DIM, keys), device=position.device)
-        unit = (position[:, None] == columns).to(dtype)
-        some = weights(unit)
-        found.append(torch.where(kept(unit) > 0.0, some, -some))
+        unit = values((position[:, None] == columns).to(q.dtype))
+        some = attend(q, k, unit, **options)
+        found.append(torch.where(attend(*uniform, unit, **dropout) > 0.0, some, -some))
     return torch.cat(found, -1)
 
 
 def of_batch(
-    attend: Callable[..., Any], q: torch.Tensor, k: torch.Tensor, seed: torch.Tensor, p: float,
-    options: dict[str, Any],
+    attend: Callable[..., Any], q: torch.Tensor, k: torch.Tensor, options: dict[str, Any],
+    dropout: dict[str, Any],
 ) -> torch.Tensor:  # fmt: skip
     """(batch, heads, seqlen_q, seqlen_k) by ``attend``, which is ``flash_attention``."""
-    nothing = torch.zeros((), dtype=q.dtype, device=q.device)
-    no_q, no_k = nothing.expand(q.shape), nothing.expand(k.shape)
 
     def values(unit: torch.Tensor) -> torch.Tensor:
         return unit[None, :, None].expand(k.shape[0], -1, k.shape[2], -1)
 
-    found = signed(
-        lambda unit: attend(q, k, values(unit), **options),
-        lambda unit: attend(no_q, no_k, values(unit), dropout_p=p, dropout_seed=seed),
-        torch.arange(k.shape[1], device=k.device),
-        k.shape[1],
-        q.dtype,
-    )
-    return found.transpose(1, 2)
+    position = torch.arange(k.shape[1], device=k.device)
+    return _signed(attend, q, k, values, position, k.shape[1], options, dropout).transpose(1, 2)
 
 
 def of_sequences(
     attend: Callable[..., Any], q: torch.Tensor, k: torch.Tensor, sequences: tuple[Any, ...],
-    seed: torch.Tensor, p: float, options: dict[str, Any],
+    options: dict[str, Any], dropout: dict[str, Any],
 ) -> torch.Tensor:  # fmt: skip
     """(batch, heads, max_seqlen_q, max_seqlen_k) by ``attend``, which is
     ``flash_attention_varlen``; zeros where a sequence is shorter."""
     cu_q, cu_k, max_q, max_k = sequences
-    nothing = torch.zeros((), dtype=q.dtype, device=q.device)
-    no_q, no_k = nothing.expand(q.shape), nothing.expand(k.shape)
     tokens = torch.arange(k.shape[0], device=k.device)
     owner = torch.searchsorted(cu_k[1:], tokens, right=True).clamp(max=max(cu_k.numel() - 2, 0))
 
     def values(unit: torch.Tensor) -> torch.Tensor:
         return unit[:, None].expand(-1, k.shape[1], -1)
 
-    found = signed(
-        lambda unit: attend(q, k, values(unit), *sequences, **options),
-        lambda unit: attend(no_q, no_k, values(unit), *sequences, dropout_p=p, dropout_seed=seed),
-        tokens - cu_k[owner],
-        max_k,
-        q.dtype,
-    )
+    def within(q: Any, k: Any, v: Any, **given: Any) -> Any:
+        return attend(q, k, v, *sequences, **given)
+
+    position = tokens - cu_k[owner]
+    found = _signed(within, q, k, values, position, max_k, options, dropout)
     rows = cu_q[:-1, None] + torch.arange(max_q, device=q.device)
     inside = rows < cu_q[1:, None]
     each = found[rows.clamp(max=max(len(q) - 1, 0))]  # (batch, max_q, heads, keys)

@@ -5,28 +5,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch.utils import flop_counter
 
 
-def _attention(q: Any, k: Any, v: Any, **_: Any) -> int:
+def _attention(of: Callable[..., int], q: Any, k: Any, v: Any, **_: Any) -> int:
     batch, rows, heads, head_dim = q.shape
-    return _forward(batch * heads * rows * k.shape[1], head_dim, v.shape[3])
+    return of(batch * heads * rows * k.shape[1], head_dim, v.shape[3])
 
 
-def _attention_backward(q: Any, k: Any, v: Any, **_: Any) -> int:
-    batch, rows, heads, head_dim = q.shape
-    return _backward(batch * heads * rows * k.shape[1], head_dim, v.shape[3])
-
-
-def _varlen(q: Any, v: Any, **given: Any) -> int:
-    return _forward(q.shape[1] * _pairs(q, **given), q.shape[2], v.shape[2])
-
-
-def _varlen_backward(q: Any, v: Any, **given: Any) -> int:
-    return _backward(q.shape[1] * _pairs(q, **given), q.shape[2], v.shape[2])
+def _varlen(of: Callable[..., int], q: Any, v: Any, **given: Any) -> int:
+    return of(q.shape[1] * _pairs(q, **given), q.shape[2], v.shape[2])
 
 
 def _pairs(q: Any, k: Any, cu_q: Any, max_q: int, max_k: int, **_: Any) -> int:
@@ -65,12 +57,12 @@ def _product(a: Any, **given: Any) -> int:
 
 
 FORMULAS: dict[str, Callable[..., int]] = {
-    "flash_attention": _attention,
-    "flash_attention_fp8": _attention,
-    "flash_attention_backward": _attention_backward,
-    "flash_attention_varlen": _varlen,
-    "flash_attention_varlen_fp8": _varlen,
-    "flash_attention_varlen_backward": _varlen_backward,
+    "flash_attention": partial(_attention, _forward),
+    "flash_attention_fp8": partial(_attention, _forward),
+    "flash_attention_backward": partial(_attention, _backward),
+    "flash_attention_varlen": partial(_varlen, _forward),
+    "flash_attention_varlen_fp8": partial(_varlen, _forward),
+    "flash_attention_varlen_backward": partial(_varlen, _backward),
     "flash_attention_kvcache": _kvcache,
     "matmul": _product,
     "matmul_into": _product,

@@ -66,14 +66,12 @@ def flash_attn_func(
     if not checks.flag("return_attn_probs", return_attn_probs):
         found: Any = dense.flash_attention(q, k, v, dropout_p=dropout_p, **options)
         return found
-    p, seed = arguments.dropout(q, dropout_p)
-    out, lse = dense.flash_attention(
-        q, k, v, dropout_p=p, dropout_seed=seed, return_lse=True, **options
-    )
-    if seed is None:
+    dropout = arguments.dropout(q, dropout_p)
+    out, lse = dense.flash_attention(q, k, v, return_lse=True, **dropout, **options)
+    if dropout["dropout_seed"] is None:
         return out, lse, q.new_empty(0)
     with torch.no_grad():
-        given = (q.detach(), k.detach(), seed, p, options)
+        given = (q.detach(), k.detach(), options, dropout)
         weights = probabilities.of_batch(dense.flash_attention, *given)
     return out, lse, weights
 

@@ -74,9 +74,9 @@ def flash_attn_varlen_func(
     options = arguments.of_scores(softmax_scale, causal, window_size, softcap)
     options["alibi_slopes"] = alibi_slopes
     with_probs = checks.flag("return_attn_probs", return_attn_probs)
-    p, seed = arguments.dropout(q, dropout_p)
+    dropout = arguments.dropout(q, dropout_p)
     if block_table is not None:
-        if seed is not None:
+        if dropout["dropout_seed"] is not None:
             raise NotImplementedError(
                 f"dropout_p: expected 0 with block_table, got {dropout_p}; gather the pages into "
                 "packed keys"
@@ -94,17 +94,15 @@ def flash_attn_varlen_func(
         )
         return (out, lse, q.new_empty(0)) if with_probs else out
     sequences = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
-    options_now = {"dropout_p": p, "dropout_seed": seed, **options}
-    found: Any = varlen.flash_attention_varlen(
-        q, k, v, *sequences, return_lse=with_probs, **options_now
-    )
+    given = {"return_lse": with_probs, **dropout, **options}
+    found: Any = varlen.flash_attention_varlen(q, k, v, *sequences, **given)
     if not with_probs:
         return found
-    if seed is None:
+    if dropout["dropout_seed"] is None:
         return *found, q.new_empty(0)
     with torch.no_grad():
-        given = (q.detach(), k.detach(), sequences, seed, p, options)
-        weights = probabilities.of_sequences(varlen.flash_attention_varlen, *given)
+        whole = (q.detach(), k.detach(), sequences, options, dropout)
+        weights = probabilities.of_sequences(varlen.flash_attention_varlen, *whole)
     return *found, weights
 
 
