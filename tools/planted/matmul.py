@@ -94,7 +94,7 @@ lost_tma = Plant(
             "            return one_row.launch(product, row)\n",
             "            return one_row.launch(product, row)\n"
             "        if residual is not None:\n"
-            "            return portable.launch(product, False)\n",
+            "            return portable.launch(product)\n",
         ),
         Edit(
             "kernels/matmul/common/tuning.py",
@@ -129,7 +129,7 @@ lost_wgmma = Plant(
         # Of a plain product of few rows on Hopper nothing is the portable kernel's otherwise.
         Edit(
             "kernels/matmul/hopper/launch.py",
-            " or _chosen(a, b) in FEW)\n",
+            " or by_shape(M, N, K, processors) in FEW)\n",
             ")\n",
         ),
         Edit(
@@ -226,10 +226,10 @@ tidy_fp8_matmul = Plant(
     (
         Edit(
             "kernels/matmul/hopper/fp8/launch.py",
-            "        count = triton.cdiv(M, ROWS * CONSUMERS) * triton.cdiv(N, config.block_n)\n",
-            "        tiles_m = triton.cdiv(M, ROWS * CONSUMERS)\n"
-            "        tiles_n = triton.cdiv(N, config.block_n)\n"
-            "        count = tiles_m * tiles_n\n",
+            "    count = triton.cdiv(M, ROWS * CONSUMERS) * triton.cdiv(N, config.block_n)\n",
+            "    tiles_m = triton.cdiv(M, ROWS * CONSUMERS)\n"
+            "    tiles_n = triton.cdiv(N, config.block_n)\n"
+            "    count = tiles_m * tiles_n\n",
         ),
     ),
 )
@@ -241,8 +241,10 @@ tidy_tf32 = Plant(
     (
         Edit(
             "kernels/matmul/hopper/tf32/launch.py",
-            "    M, N, _ = product.sizes\n    with targets.on_device_of(product.a):\n",
-            "    with targets.on_device_of(product.a):\n        M, N, _ = product.sizes\n",
+            "    M, N, _ = product.sizes\n"
+            "    config = config or choose(M, N, targets.multiprocessors())\n",
+            "    processors, (M, N, _) = targets.multiprocessors(), product.sizes\n"
+            "    config = config or choose(M, N, processors)\n",
         ),
     ),
 )

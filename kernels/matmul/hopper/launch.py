@@ -76,47 +76,39 @@ def supported(product: Product) -> bool:
     """Whether this kernel takes the problem: 16-bit, on Hopper, strides the copy engine takes, few
     rows by whole columns alone, a residual beside the widest tiles alone."""
     a, b, residual, target = product.a, product.b, product.residual, targets.current()
+    (M, N, K), processors = product.sizes, targets.multiprocessors()
     return (
         target.has_wgmma
         and a.dtype in (torch.float16, torch.bfloat16)
-        and a.shape[1] > 0
+        and K > 0
         and (copyable(a) or copyable(a.t()))
         and (copyable(b) or copyable(b.t()))
         and copyable(product.out)
-        and (not configs.for_few_rows(target, a, b) or _chosen(a, b) in FEW)
-        and (residual is None or (copyable(residual) and _widest(a, b)))
+        and (not configs.for_few_rows(target, a, b) or by_shape(M, N, K, processors) in FEW)
+        and (residual is None or (copyable(residual) and widest(M, N, processors)))
     )
-
-
-def _widest(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return widest(a.shape[0], b.shape[1], targets.multiprocessors())
-
-
-def _chosen(a: torch.Tensor, b: torch.Tensor) -> HopperConfig:
-    return by_shape(a.shape[0], b.shape[1], a.shape[1], targets.multiprocessors())
 
 
 def launch(product: Product, config: HopperConfig | None = None) -> None:
     """Fill the ``out`` of a product that ``supported`` accepts."""
     (M, N, K), a, b = product.sizes, product.a, product.b
-    with targets.on_device_of(a):
-        multiprocessors = targets.multiprocessors()
-        classes = 0
-        if product.residual is not None:
-            config = config or choose_added()
-        elif config is None:
-            config = choose(M, N, K, multiprocessors)
-            if cut := by_lines(a, b, multiprocessors):
-                return launch_persistent(product, cut, classes_of(a))
-            classes = lines(a, b, config, multiprocessors)
-            config = LINES if classes else config
-        programs = tiles(config, M, N, classes)
-        # A tile of 192 rows is one of its consumers alone.
-        whole = product.residual is None and config.consumers < 3
-        if whole and (config in FEW or programs <= multiprocessors):
-            _launch_once(product, config, classes)
-        else:
-            launch_persistent(product, config)
+    multiprocessors = targets.multiprocessors()
+    classes = 0
+    if product.residual is not None:
+        config = config or choose_added()
+    elif config is None:
+        config = choose(M, N, K, multiprocessors)
+        if cut := by_lines(a, b, multiprocessors):
+            return launch_persistent(product, cut, classes_of(a))
+        classes = lines(a, b, config, multiprocessors)
+        config = LINES if classes else config
+    programs = tiles(config, M, N, classes)
+    # A tile of 192 rows is one of its consumers alone.
+    whole = product.residual is None and config.consumers < 3
+    if whole and (config in FEW or programs <= multiprocessors):
+        _launch_once(product, config, classes)
+    else:
+        launch_persistent(product, config)
 
 
 def _columns(config: HopperConfig, activation: str | None) -> int:

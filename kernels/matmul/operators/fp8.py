@@ -35,7 +35,7 @@ def into(a: torch.Tensor, b: torch.Tensor, *arguments: Any) -> None:
     product = Product(a, b, out, bias, activation, residual, *scales)
     with targets.on_device_of(a, "a"):
         if not backends.specialised("matmul.hopper.fp8.launch", product):
-            portable.launch_fp8(product)
+            portable.launch(product)
 
 
 matmul_fp8_into_op = torch.library.custom_op(

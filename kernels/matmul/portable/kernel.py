@@ -20,8 +20,8 @@ from kernels.matmul.common.epilogue import (
 )
 from kernels.matmul.common.fp8_scales import BLOCK
 from kernels.matmul.common.product import Product
-from kernels.matmul.common.tuning import MatmulConfig, choose, choose_fp8, multiplies
-from kernels.runtime import targets
+from kernels.matmul.common.tuning import choose, choose_fp8, multiplies
+from kernels.runtime import checks, targets
 from kernels.runtime.addressing import far
 from kernels.runtime.descriptors import TensorDescriptor, describable
 from kernels.runtime.launch import noted
@@ -167,14 +167,27 @@ def matmul_kernel(
     store_parts(c, b_c, i_n * BLOCK_N, in_m, N, epilogue, ACTIVATION, PARTS)
 
 
-def _launch(
-    product: Product,
-    config: MatmulConfig,
-    precision: str,
-    decode: str = "none",
-    early: bool = False,
-) -> None:
-    """``matmul_kernel`` of the tiles of ``config``, and the sum of its parts where K is split."""
+def launch(product: Product, allow_tf32: bool = False) -> None:
+    """Fill its ``out``: by tiles, and the sum of their parts where K is split.
+
+    Where no matrix unit multiplies a flavour of e4m3, every value is decoded to fp16, which holds
+    all of e4m3, on its way to the fp16 matrix unit."""
+    target, kind, decode, early = targets.current(), product.a.dtype, "none", False
+    if checks.is_fp8(kind):
+        native = multiplies(target, kind)
+        plain = product.residual is None and not product.by_blocks
+        config = choose_fp8(target, *product.sizes, native=native, plain=plain)
+        # While Hopper's fp8 products add, they keep 14 bits.
+        precision = "promoted" if native and target.has_wgmma else "fp8"
+        if not native:
+            decode = "fnuz" if kind == torch.float8_e4m3fnuz else "fn"
+            bits = (product.a.view(torch.uint8), product.b.view(torch.uint8))
+            product = replace(product, a=bits[0], b=bits[1])
+    else:
+        use_tf32 = allow_tf32 and kind == torch.float32 and target.has_tf32
+        config = choose(target, *product.sizes, kind, use_tf32=use_tf32)
+        precision = "tf32" if use_tf32 else "ieee"
+        early = config.splits > 1 and target.overlaps_launches
     (M, N, K), a, b = product.sizes, product.a, product.b
     part, split = product.in_parts(config.splits), config.splits > 1
     c, residual = part.out, part.residual
@@ -212,33 +225,6 @@ def _launch(
     )
     if split:
         combine_splits.launch(c, product)
-
-
-def launch(product: Product, allow_tf32: bool) -> None:
-    """Fill its ``out``, of operands that are not of fp8."""
-    a = product.a
-    with targets.on_device_of(a):
-        target = targets.current()
-        use_tf32 = allow_tf32 and a.dtype == torch.float32 and target.has_tf32
-        config = choose(target, *product.sizes, a.dtype, use_tf32=use_tf32)
-        early = config.splits > 1 and target.overlaps_launches
-        _launch(product, config, "tf32" if use_tf32 else "ieee", early=early)
-
-
-def launch_fp8(product: Product) -> None:
-    """Fill its ``out``, of operands in fp8. Where no matrix unit multiplies their flavour of e4m3,
-    every value is decoded to fp16, which holds all of e4m3, on its way to the fp16 matrix unit."""
-    a, b = product.a, product.b
-    with targets.on_device_of(a):
-        target = targets.current()
-        native = multiplies(target, a.dtype)
-        plain = product.residual is None and not product.by_blocks
-        config = choose_fp8(target, *product.sizes, native=native, plain=plain)
-        decode = "none" if native else "fnuz" if a.dtype == torch.float8_e4m3fnuz else "fn"
-        if not native:
-            product = replace(product, a=a.view(torch.uint8), b=b.view(torch.uint8))
-        # While Hopper's fp8 products add, they keep 14 bits.
-        _launch(product, config, "promoted" if native and target.has_wgmma else "fp8", decode)
 
 
 def describable_rows(matrix: torch.Tensor, block: tuple[int, int]) -> TensorDescriptor | None:

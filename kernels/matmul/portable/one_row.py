@@ -12,7 +12,6 @@ import triton.language as tl
 from kernels.matmul.common.epilogue import Epilogue, Pitch, store_tile
 from kernels.matmul.common.product import Product
 from kernels.matmul.common.tuning import OneRowConfig
-from kernels.runtime import targets
 from kernels.runtime.addressing import LIMIT
 from kernels.runtime.launch import noted
 
@@ -66,22 +65,21 @@ def launch(product: Product, config: OneRowConfig) -> None:
     residual = product.residual
     columns = max(out.stride(1), 0 if residual is None else residual.stride(1))
     if max(a.stride(1) * config.block_k, columns * config.block_n) >= LIMIT:
-        return portable.launch(product, False)
-    with targets.on_device_of(a):
-        noted(one_row_kernel, (triton.cdiv(N, config.block_n),))(
-            a,
-            b,
-            out,
-            product.bias,
-            residual,
-            N,
-            K,
-            a.stride(1),
-            b.stride(1),
-            out.stride(1),
-            residual.stride(1) if residual is not None else None,
-            BLOCK_N=config.block_n,
-            BLOCK_K=min(config.block_k, max(16, triton.next_power_of_2(K))),
-            ACTIVATION=product.activation or "none",
-            num_warps=config.num_warps,
-        )
+        return portable.launch(product)
+    noted(one_row_kernel, (triton.cdiv(N, config.block_n),))(
+        a,
+        b,
+        out,
+        product.bias,
+        residual,
+        N,
+        K,
+        a.stride(1),
+        b.stride(1),
+        out.stride(1),
+        residual.stride(1) if residual is not None else None,
+        BLOCK_N=config.block_n,
+        BLOCK_K=min(config.block_k, max(16, triton.next_power_of_2(K))),
+        ACTIVATION=product.activation or "none",
+        num_warps=config.num_warps,
+    )

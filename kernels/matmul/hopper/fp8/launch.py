@@ -171,31 +171,30 @@ def launch(product: Product, config: Fp8HopperConfig | Fp8OnceConfig | None = No
     ``config``."""
     (M, N, _), a, b, out = product.sizes, product.a, product.b, product.out
     a_scale, b_scale, activation = product.a_scale, product.b_scale, product.activation
-    with targets.on_device_of(a):
-        config = config or _config(product)
-        assert config is not None, "supported() was not asked"
-        if isinstance(config, Fp8OnceConfig):
-            return _launch_once(product, config)
-        blocks = product.by_blocks
-        if blocks and config.block_n != 128:
-            raise ValueError(
-                "block_n: expected 128 beside scales of blocks, which has registers for two "
-                f"products, got {config.block_n}"
-            )
-        count = triton.cdiv(M, ROWS * CONSUMERS) * triton.cdiv(N, config.block_n)
-        # The widest tile would spill 136 bytes with silu.
-        once = not (config.block_n == 256 and activation == "silu")
-        noted(matmul_hopper_fp8, (programs_in_step(count, targets.multiprocessors()),))(
-            descriptor(a, ROWS, config.block_k),
-            descriptor(b.t(), config.block_n, config.block_k),
-            descriptor(out, ROWS, 128 // out.element_size()),
-            *_given(product, product.bias),
-            **constants(config, "block_n", "block_k", "stages", "group_m"),
-            A_SCALE=_kind(a_scale, once=once, ahead=not blocks),
-            B_SCALE=_kind(b_scale, once=once, ahead=not blocks),
-            ACTIVATION=activation or "none",
-            num_warps=4,
+    config = config or _config(product)
+    assert config is not None, "supported() was not asked"
+    if isinstance(config, Fp8OnceConfig):
+        return _launch_once(product, config)
+    blocks = product.by_blocks
+    if blocks and config.block_n != 128:
+        raise ValueError(
+            "block_n: expected 128 beside scales of blocks, which has registers for two "
+            f"products, got {config.block_n}"
         )
+    count = triton.cdiv(M, ROWS * CONSUMERS) * triton.cdiv(N, config.block_n)
+    # The widest tile would spill 136 bytes with silu.
+    once = not (config.block_n == 256 and activation == "silu")
+    noted(matmul_hopper_fp8, (programs_in_step(count, targets.multiprocessors()),))(
+        descriptor(a, ROWS, config.block_k),
+        descriptor(b.t(), config.block_n, config.block_k),
+        descriptor(out, ROWS, 128 // out.element_size()),
+        *_given(product, product.bias),
+        **constants(config, "block_n", "block_k", "stages", "group_m"),
+        A_SCALE=_kind(a_scale, once=once, ahead=not blocks),
+        B_SCALE=_kind(b_scale, once=once, ahead=not blocks),
+        ACTIVATION=activation or "none",
+        num_warps=4,
+    )
 
 
 def _launch_once(product: Product, config: Fp8OnceConfig) -> None:

@@ -51,7 +51,6 @@ def launch(product: Product, config: HopperConfig | None = None) -> None:
     """Fill the ``out`` of a product that ``supported`` accepts: a launch copies b to memory of its
     own, one multiplies."""
     M, N, _ = product.sizes
-    with targets.on_device_of(product.a):
-        config = config or choose(M, N, targets.multiprocessors())
-        b = hopper_tf32_copy.launch(product.b).t()
-        launch_persistent(replace(product, b=b), config)
+    config = config or choose(M, N, targets.multiprocessors())
+    b = hopper_tf32_copy.launch(product.b).t()
+    launch_persistent(replace(product, b=b), config)
