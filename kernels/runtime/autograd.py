@@ -43,7 +43,7 @@ def differentiable(
         def backward(ctx: Any, *grads: Any) -> Any:
             return backward(ctx, *grads)
 
-    class Transformed(torch.autograd.Function):
+    class Transformed(Direct):
         generate_vmap_rule = True
 
         @staticmethod
@@ -54,10 +54,6 @@ def differentiable(
         @staticmethod
         def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
             remember(ctx, inputs, output)
-
-        @staticmethod
-        def backward(ctx: Any, *grads: Any) -> Any:
-            return backward(ctx, *grads)
 
         @staticmethod
         def jvp(ctx: Any, *tangents: Any) -> Any:

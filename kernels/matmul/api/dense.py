@@ -80,20 +80,17 @@ def matmul(
         a, b, bias, residual = autocast.lowered(a, b, bias, residual)
     kind = _check(a, b, a_scale, b_scale, out_dtype)
     _check_epilogue(kind, a, b, bias, activation, residual)
-    checks.no_tangent(a=a, b=b, bias=bias, residual=residual, out=out)
-    checks.no_tangent(a_scale=a_scale, b_scale=b_scale)
+    given = {"a": a, "b": b, "a_scale": a_scale, "b_scale": b_scale}
+    given |= {"bias": bias, "residual": residual, "out": out}
+    checks.no_tangent(**given)
     if out is not None:
         _check_shaped("out", out, kind, a, b)
         checks.writable("out", out)
         checks.apart("out", out, in_place="residual", a=a, b=b, bias=bias, residual=residual)
-    given = (a, b, a_scale, b_scale, bias, residual, out)
-    differentiable = torch.is_grad_enabled() and any(
-        one is not None and one.requires_grad for one in given
-    )
+    wanting = [name for name, one in given.items() if one is not None and one.requires_grad]
+    differentiable = wanting and torch.is_grad_enabled()
     if differentiable and in_fp8:
-        names = ("a", "b", "a_scale", "b_scale", "bias", "residual", "out")
-        pairs = zip(names, given, strict=True)
-        name = next(name for name, one in pairs if one is not None and one.requires_grad)
+        name = wanting[0]
         raise NotImplementedError(
             f"{name}: expected no gradient to be requested, fp8 products have none, got a tensor "
             f"that requires it; pass {name}.detach(), or call under torch.no_grad()"
@@ -105,7 +102,7 @@ def matmul(
         )
     allow_tf32 = checks.flag("allow_tf32", allow_tf32)
     checks.launchable("a", a)
-    traced = checks.traced(*given)
+    traced = checks.traced(*given.values())
     low = (a, b, a_scale, b_scale, bias, activation, residual)
     high = (a, b, bias, activation, allow_tf32, residual)
     run: Any
