@@ -1,12 +1,14 @@
-"""Which back end serves a forward pass in 16 or 32 bits."""
+"""Which back end serves a forward pass."""
 
 from __future__ import annotations
 
 import torch
 
+from kernels.attention.common.numerics.fp8_scales import Scales
 from kernels.attention.common.numerics.heavy_rows import all_marked
 from kernels.attention.common.problem import Problem
 from kernels.attention.decode import few_queries
+from kernels.attention.portable.forward import fp8
 from kernels.attention.portable.forward import kernel as forward
 from kernels.runtime import backends, targets
 
@@ -27,3 +29,10 @@ def launch(
         name, given = "attention.hopper.forward.launch", (problem, out, lse, rows)
         if not problem.alike or not backends.specialised(name, *given):
             forward.launch(*given)
+
+
+def launch_fp8(problem: Problem, out: torch.Tensor, lse: torch.Tensor, scales: Scales) -> None:
+    """The same of fp8."""
+    with targets.on_device_of(problem.q, "q"):
+        if not backends.specialised("attention.hopper.fp8.launch", problem, out, lse, scales):
+            fp8.launch(problem, out, lse, scales)

@@ -13,7 +13,7 @@ from kernels.attention.common.options import Options
 from kernels.attention.common.packed.sequences import Packed
 from kernels.attention.common.packed.tail import clear
 from kernels.attention.common.problem import Mask, Problem
-from kernels.attention.dispatch.fp8 import launch
+from kernels.attention.dispatch.forward import launch_fp8
 from kernels.attention.operators import schemas
 from kernels.attention.operators.outputs import unwritten
 from kernels.attention.operators.schemas import IN_SEQUENCES, MASK, QKV, SEQUENCES, operator
@@ -128,7 +128,7 @@ def _forward(
     out, lse = unwritten(q, k, v, out_dtype)
     if out.numel():
         problem = Problem(q, k, v, Mask(*mask), scale, None, Options(softcap))
-        launch(problem, out, lse, fp8_scales.Scales(*map(near, arguments[:3])))
+        launch_fp8(problem, out, lse, fp8_scales.Scales(*map(near, arguments[:3])))
     return out, lse
 
 
@@ -146,7 +146,7 @@ def _forward_packed(
     if out.numel() and max_q and cu_q.numel() > 1:
         q, k, v = map(packed.spread, (q, k, v))
         problem = Problem(q, k, v, Mask(*mask), scale, packed, Options(softcap))
-        launch(problem, packed.spread(out), lse, fp8_scales.Scales(*map(near, arguments[4:7])))
+        launch_fp8(problem, packed.spread(out), lse, fp8_scales.Scales(*map(near, arguments[4:7])))
     return out, lse
 
 

@@ -18,7 +18,7 @@ from kernels.device.hopper_rings import ROWS, Cursor
 from kernels.matmul.common.fp8_scales import BLOCK
 from kernels.matmul.hopper.store import store
 
-from .tile import BUFFERS, WIDTH, multiply, scales_of_tensors
+from .tile import BUFFERS, LAYOUT, WIDTH, multiply, scales_of_tensors
 
 BLOCKS = gl.constexpr(4)  # of K a step
 # A scale of B's for each of 4 warps and 8 places of a warp: a thread's two rows share it.
@@ -36,7 +36,6 @@ ONE_OF_TWO = gl.constexpr(
 @gluon.jit
 def _place(a_scale, b_scale, row, column, problem, stride_am, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr):  # fmt: skip  # noqa: E501
     """Where the scales of a tile's first block of K are: A's of each row, B's for each thread."""
-    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 32])
     p_a = gl.to_tensor(0)
     p_b = gl.to_tensor(0)
     if A_SCALE == "blocks":
@@ -57,7 +56,6 @@ def _place(a_scale, b_scale, row, column, problem, stride_am, stride_bn, A_SCALE
 @gluon.jit
 def _ask(p_a, p_b, wanted, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr):
     """Ask for the scales of a block of K at these places, unspecified unless ``wanted``."""
-    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 32])
     of_a = 1.0
     of_b = 1.0
     if A_SCALE == "blocks":
@@ -86,7 +84,6 @@ def _ask_two(p_a, p_b, first, second, stride_ak, stride_bk, A_SCALE: gl.constexp
 @gluon.jit
 def _of_rows(of_b):
     """B's scale for each row."""
-    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 32])
     of_b = of_b.expand_dims(1).broadcast_to([4, 2, 8]).reshape([ROWS])
     return gl.convert_layout(of_b, gl.SliceLayout(1, LAYOUT), assert_trivial=True)
 
@@ -125,7 +122,7 @@ def _add_step(acc, even, odd, p_a, p_b, first_wanted, second_wanted, more, strid
     are returned."""
     row = 0
     column = 0
-    part = gl.zeros([ROWS, WIDTH], gl.float32, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 32]))  # fmt: skip  # noqa: E501
+    part = gl.zeros([ROWS, WIDTH], gl.float32, LAYOUT)
     if not EARLY:
         mbarrier.wait(ring.full.index(at.stage), at.phase)
     first = at.stage
@@ -193,7 +190,6 @@ def consume_pairs(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUME
     first two before the last tile is written."""
     STEP: gl.constexpr = problem.BLOCK_K
     CONSUMERS: gl.constexpr = problem.CONSUMERS
-    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 32])
     EARLY: gl.constexpr = c.dtype.primitive_bitwidth == 16
     K = problem.K
     at = Cursor(gl.to_tensor(0), gl.to_tensor(0), ring.STAGES)

@@ -23,6 +23,7 @@ from kernels.matmul.hopper.store import store
 from .block_scales import consume_pairs
 from .tile import (
     BUFFERS,
+    LAYOUT,
     WIDTH,
     ask_scales,
     multiply,
@@ -47,7 +48,6 @@ def _consume_blocks(c, a_scale, b_scale, bias, ring, ahead, c_staging, problem, 
     """One block of K at a time, in as many parts as a tile has. ``ahead``: where the scales of a
     consumer's rows and columns arrive while it multiplies, if they are asked for ahead."""
     PARTS: gl.constexpr = problem.BLOCK_N // WIDTH
-    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 32])
     # The next stage, be it of the next tile, is waited for beside the last product of this one; not
     # where sums leave as fp32, whose tiles of 256 columns then spill.
     EARLY: gl.constexpr = c.dtype.primitive_bitwidth == 16

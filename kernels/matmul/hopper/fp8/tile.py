@@ -8,6 +8,8 @@ from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma
 from kernels.device.hopper_rings import ROWS, partition_barrier
 
 WIDTH = gl.constexpr(128)  # columns multiplied at a time: those that share a scale of blocks
+# How a consumer's threads hold its rows of such columns.
+LAYOUT = gl.constexpr(gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 128, 32]))
 BUFFERS = gl.constexpr(2)  # through which a consumer writes its rows, in turns
 
 
@@ -39,8 +41,8 @@ def ask_scales(to, scale, first, end, stride, SCALE: gl.constexpr):
     up to ``end``, past the registers: no thread waits for them, and each asks for a few, not for
     each of its columns."""
     if SCALE == "ahead":
-        LAYOUT: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
-        at = first + gl.arange(0, to.shape[0], LAYOUT)
+        ONE_A_THREAD: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
+        at = first + gl.arange(0, to.shape[0], ONE_A_THREAD)
         async_copy.async_copy_global_to_shared(to, scale + at * stride, mask=at < end)
         async_copy.commit_group()
 
@@ -56,7 +58,6 @@ def wait_for_scales(A_SCALE: gl.constexpr, B_SCALE: gl.constexpr):
 @gluon.jit
 def multiply(a, b, I_PART: gl.constexpr):
     """Start the product of a block of rows with a part of a block of columns."""
-    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 32])
     nothing = gl.zeros([ROWS, WIDTH], gl.float32, LAYOUT)
     if b.shape[0] > WIDTH:
         b = b.slice(I_PART * WIDTH, WIDTH, 0)

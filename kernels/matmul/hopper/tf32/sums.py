@@ -15,6 +15,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from kernels.device.hopper_rings import ROWS
+from kernels.device.products import nearest_tf32
 
 
 @gluon.jit
@@ -29,13 +30,9 @@ def _rows(ring, at, I_CONSUMER: gl.constexpr, problem, LAYOUT: gl.constexpr):
 
 @gluon.jit
 def _multiply(ring, at, a, acc):
-    """Start the product of one stage with its rows of a, rounded to the nearest tf32, ties away
-    from zero."""
-    bits = (a.to(gl.int32, bitcast=True) + 0x1000) & -0x2000
-    # The carry of a NaN whose bits are all set would make a zero of it.
-    a = gl.where(a == a, bits.to(gl.float32, bitcast=True), a)
+    """Start the product of one stage with its rows of a, rounded to tf32."""
     b = ring.b.index(at.stage).permute((1, 0))
-    return warpgroup_mma(a, b, acc, is_async=True)
+    return warpgroup_mma(nearest_tf32(a), b, acc, is_async=True)
 
 
 @gluon.jit
