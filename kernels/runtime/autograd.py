@@ -65,7 +65,7 @@ def differentiable(
 
     def call(*arguments: Any) -> Any:
         if not tracing.traced(*arguments):
-            return applied(straight, learn, *arguments) if _asked(arguments) else body(*arguments)
+            return applied(straight, learn, *arguments) if asked(arguments) else body(*arguments)
         if not torch._C._are_functorch_transforms_active():
             return operator(*arguments)
         if torch.compiler.is_compiling():
@@ -101,7 +101,7 @@ def forward_only(run: Callable[..., Any], why: str, named: dict[str, Any], *othe
     return run(*named.values(), *others)
 
 
-def _asked(arguments: tuple[Any, ...]) -> bool:
+def asked(arguments: tuple[Any, ...]) -> bool:
     """Whether somebody may ask for gradients of one of them."""
     return torch.is_grad_enabled() and any(
         isinstance(one, torch.Tensor) and one.requires_grad for one in arguments

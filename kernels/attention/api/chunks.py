@@ -68,7 +68,8 @@ def attend(
         each = (of_each(one, chunks) for one in scales)
         return {**(low or {}), **dict(zip(fp8_interface.SCALES, each, strict=True))}
 
-    if _even(q, k, chunk):
+    # The same whole chunks are entries of a batch: one launch, without a list of sequences.
+    if q.shape[1] == k.shape[1] and q.shape[1] % chunk == 0:
         chunks = q.shape[1] // chunk
         q_, k_, v_ = (_entries(one, chunk) for one in (q, k, v))
         if low is not None:
@@ -120,12 +121,6 @@ def of_packed(
 def of_each(value: torch.Tensor | None, chunks: int) -> torch.Tensor | None:
     """A value a sequence and head as one a chunk and head; as it is of one a head."""
     return value if value is None or value.dim() < 2 else value.repeat_interleave(chunks, 0)
-
-
-def _even(q: torch.Tensor, k: torch.Tensor, chunk: int) -> bool:
-    """Whether queries and keys are the same whole chunks, which then are entries of a batch: one
-    launch, which no list of sequences goes before."""
-    return q.shape[1] == k.shape[1] and q.shape[1] % chunk == 0
 
 
 def _entries(x: torch.Tensor, chunk: int) -> torch.Tensor:

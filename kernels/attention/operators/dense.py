@@ -52,12 +52,17 @@ def there(rows: torch.Tensor) -> torch.Tensor | None:
     return rows if rows.numel() else None
 
 
-@flash_attention_op.register_fake
-def _fake(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *arguments: Any, **named: Any
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    options, return_lse = options_of(arguments[4:], **named)
-    return with_marks(q, v, exact_gradients=options.exact_gradients, return_lse=return_lse)
+def fake(others: int, names: Sequence[str] = NAMES) -> Callable[..., Any]:
+    """Outputs for torch's tracers, of an operator with ``others`` before options of ``names``."""
+
+    def outputs(q: Any, _: Any, v: Any, *arguments: Any, **named: Any) -> Any:
+        options, return_lse = options_of(arguments[others:], names, **named)
+        return with_marks(q, v, exact_gradients=options.exact_gradients, return_lse=return_lse)
+
+    return outputs
+
+
+flash_attention_op.register_fake(fake(4))
 
 
 @operator(
@@ -160,11 +165,8 @@ def flash_attention(
     """(out, log-sum-exp, which only ``return_lse`` asks for): the operator where torch has to know
     of it, else the launch itself, which saves the dispatcher's time on the host. ``options`` as
     ``Options`` takes them."""
-    needs_grad = torch.is_grad_enabled() and any(
-        isinstance(one, torch.Tensor) and one.requires_grad for one in (q, k, v, *options)
-    )
-    mask = (causal, causal_offset, left_offset)
-    if needs_grad or checks.traced(q, k, v, *options):
+    mask, given = (causal, causal_offset, left_offset), (q, k, v, *options)
+    if autograd.asked(given) or checks.traced(*given):
         out, lse, _ = attend(q, k, v, *mask, scale, *options, return_lse)
         return out, lse
     problem = Problem(q, k, v, Mask(*mask), scale, None, Options(*options))

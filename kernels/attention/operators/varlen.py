@@ -52,12 +52,7 @@ def flash_attention_varlen_op(
     return out, lse, rows
 
 
-@flash_attention_varlen_op.register_fake
-def _fake(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *arguments: Any, **named: Any
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    options, return_lse = options_of(arguments[8:15], ASKED, **named)
-    return with_marks(q, v, exact_gradients=options.exact_gradients, return_lse=return_lse)
+flash_attention_varlen_op.register_fake(operators.fake(8, ASKED))
 
 
 @operator(

@@ -43,22 +43,15 @@ def short_silu(x):
     error is at most 3e-7 for |x| < 1 and 4e-6 far below, where it is the exponent's and as large
     with "/". Infinity stays, minus infinity gives NaN as with torch.
     """
-    scaled = _exp2(x * -1.4426950408889634 - 8.0)
-    return x * 0.00390625 * _reciprocal(scaled + 0.00390625)
+    scaled = _approximate(x * -1.4426950408889634 - 8.0, "ex2")
+    return x * 0.00390625 * _approximate(scaled + 0.00390625, "rcp")
 
 
 @triton.jit
-def _exp2(x):
-    return tl.inline_asm_elementwise(
-        "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-    )
-
-
-@triton.jit
-def _reciprocal(x):
-    return tl.inline_asm_elementwise(
-        "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-    )
+def _approximate(x, FUNCTION: tl.constexpr):
+    """2**x (ex2) or 1 / x (rcp)."""
+    ASM: tl.constexpr = FUNCTION + ".approx.ftz.f32 $0, $1;"
+    return tl.inline_asm_elementwise(ASM, "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
 
 
 @triton.jit

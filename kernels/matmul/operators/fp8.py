@@ -87,20 +87,16 @@ def checked_dtype(
         )
     for name, operand, scale in (("a_scale", a, a_scale), ("b_scale", b, b_scale)):
         if scale is not None:
-            checks_scale(name, scale, a)
+            if not isinstance(scale, torch.Tensor):
+                raise TypeError(
+                    f"{name}: expected a torch.Tensor of fp32 scales, got {type(scale).__name__}; "
+                    f"wrap a number in torch.tensor(..., device=a.device)"
+                )
+            checks.dense(name, scale)
+            checks.dtype(name, scale, (torch.float32,))
+            checks.same_device("a", a, **{name: scale})
             _scale(name, operand, scale)
     return torch.bfloat16 if out_dtype is None else out_dtype
-
-
-def checks_scale(name: str, scale: Any, a: torch.Tensor) -> None:
-    if not isinstance(scale, torch.Tensor):
-        raise TypeError(
-            f"{name}: expected a torch.Tensor of fp32 scales, got {type(scale).__name__}; wrap a "
-            f"number in torch.tensor(..., device=a.device)"
-        )
-    checks.dense(name, scale)
-    checks.dtype(name, scale, (torch.float32,))
-    checks.same_device("a", a, **{name: scale})
 
 
 def _blocks(size: int) -> int:

@@ -243,7 +243,10 @@ def _whole_state(lead: torch.Tensor) -> tuple[Any, ...] | None:
     active, device = state[0], state[2]
     if lead.is_cuda and lead.device.index != device and not recording.records(active):
         return None
-    return (*state, _autocast(lead.device.type) if _any_autocast() else None)
+    if not _any_autocast():
+        return (*state, None)
+    kind = lead.device.type
+    return (*state, (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)))
 
 
 def _state() -> tuple[Any, ...] | None:
@@ -273,7 +276,3 @@ def _state() -> tuple[Any, ...] | None:
 def _counts_bytes(active: Any) -> bool:
     """Whether Triton compiles for how much memory a tensor has behind it, as for AMD."""
     return bool(active.get_current_target().backend == "hip")
-
-
-def _autocast(kind: str) -> tuple[bool, torch.dtype]:
-    return torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
