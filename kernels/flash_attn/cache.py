@@ -24,18 +24,13 @@ def check_room(
     such keys are not written."""
     if not isinstance(k_cache, torch.Tensor) or k_cache.dim() != 4 or seqlens is None:
         return  # ours says so
-    lengths = seqlens
-    if isinstance(seqlens, torch.Tensor) and not _readable(seqlens):
-        return
     new: Any = 0
     if isinstance(k, torch.Tensor):
         new = k.shape[1] if cu_new is None else cu_new.diff()
-    if isinstance(new, torch.Tensor) and (not _readable(new) or new.numel() == 0):
+    if not (_readable(seqlens) and _readable(new)):
         return
-    total = lengths + new
+    total = seqlens + new
     if isinstance(total, torch.Tensor):
-        if total.numel() == 0:
-            return
         total = int(total.max())
     pages = isinstance(table, torch.Tensor)
     room = k_cache.shape[1] * (table.shape[-1] if pages else 1)
@@ -47,8 +42,12 @@ def check_room(
         )
 
 
-def _readable(lengths: torch.Tensor) -> bool:
+def _readable(lengths: Any) -> bool:
+    if not isinstance(lengths, torch.Tensor):
+        return True
     if torch.compiler.is_compiling() or lengths.is_meta or type(lengths) is not torch.Tensor:
+        return False
+    if not lengths.numel():
         return False
     return not (lengths.is_cuda and torch.cuda.is_current_stream_capturing())
 

@@ -24,12 +24,8 @@ def mend() -> None:
     builder = interpreter.InterpreterBuilder
     if builder.create_dot.__module__ != interpreter.__name__:
         return
-    plain_dot, plain_cast, plain_convert, plain_fma = (
-        builder.create_dot,
-        builder.cast_impl,
-        builder.create_fp_to_fp,
-        builder.create_fma,
-    )
+    plain_dot, plain_fma = builder.create_dot, builder.create_fma
+    plain_cast, plain_convert = builder.cast_impl, builder.create_fp_to_fp
 
     def create_dot(self: Any, a: Any, b: Any, *rest: Any) -> Any:
         return plain_dot(self, _widened(a), _widened(b), *rest)

@@ -122,7 +122,7 @@ def choosing(config: Any) -> Iterator[None]:
             (hopper_tf32, "choose", hopper_choice.HopperConfig),
             (unaligned, "choose", unaligned.LinesConfig),
             (hopper_fp8, "choose", hopper_fp8.Fp8HopperConfig),
-            (hopper_fp8, "choose", hopper_fp8.Fp8OnceConfig),
+            (hopper_fp8, "choose", hopper_choice.Fp8OnceConfig),
         ):
             if type(config) is kind:
                 stack.enter_context(mock.patch.object(module, name, lambda *given, **named: config))

@@ -6,7 +6,16 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from kernels.matmul.hopper.choose import LINES, MEDIUM, SMALL, TINY, TRIPLE, WIDE_ONCE, HopperConfig
+from kernels.matmul.hopper.choose import (
+    LINES,
+    MEDIUM,
+    SMALL,
+    TINY,
+    TRIPLE,
+    WIDE_ONCE,
+    Fp8OnceConfig,
+    HopperConfig,
+)
 from kernels.matmul.hopper.choose import WIDE as WIDE_OF_16
 from kernels.matmul.hopper.fp8.launch import FEW as FEW_OF_FP8
 from kernels.matmul.hopper.fp8.launch import (
@@ -16,7 +25,6 @@ from kernels.matmul.hopper.fp8.launch import (
     SQUARE,
     WIDE,
     Fp8HopperConfig,
-    Fp8OnceConfig,
 )
 from kernels.matmul.hopper.unaligned import BROAD, TALL
 from tests.gluon.matmul_cases import Case

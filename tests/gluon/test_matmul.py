@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import torch
 
+from kernels.matmul.hopper.choose import Fp8OnceConfig
 from kernels.matmul.hopper.fp8.launch import FEW as FEW_OF_FP8
-from kernels.matmul.hopper.fp8.launch import LARGE, NARROW, OBLONG, SQUARE, Fp8OnceConfig
+from kernels.matmul.hopper.fp8.launch import LARGE, NARROW, OBLONG, SQUARE
 from kernels.matmul.hopper.unaligned import LinesConfig
 from tests.gluon import matmul_cases
 from tests.gluon.matmul_cases import Case

@@ -140,8 +140,7 @@ def test_hoppers_packed_sequences_run_hoppers_kernel() -> None:
 
 def test_hoppers_products_run_hoppers_kernels() -> None:
     """By strides, too: a case that the copy engine does not take runs the portable kernel."""
-    from kernels.matmul.common.fp8_scales import Scale
-    from kernels.matmul.common.product import Product
+    from kernels.matmul.common.product import Product, Scale
     from kernels.matmul.hopper import launch as hopper
     from kernels.matmul.hopper.fp8 import launch as hopper_fp8
     from kernels.matmul.hopper.tf32 import launch as hopper_tf32

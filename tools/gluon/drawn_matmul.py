@@ -136,7 +136,7 @@ def _of_fp8(random: Random) -> Case:
         random.choice(("none", "tensor", "rows", "blocks")),
         random.choice(("none", "tensor", "columns", "blocks")),
     )
-    kinds = (hopper_fp8.Fp8HopperConfig, hopper_fp8.Fp8OnceConfig)
+    kinds = (hopper_fp8.Fp8HopperConfig, hopper_choice.Fp8OnceConfig)
     if random.random() < 0.7:
         config = random.choice(configurations(random.choice(kinds)))
         if getattr(config, "pairs", False):

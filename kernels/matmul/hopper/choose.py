@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import triton
 
@@ -12,19 +12,6 @@ from kernels.matmul.common.tuning import MOST_PARTS, SPLIT_ROWS
 
 ROWS = 64  # of C that one warpgroup accumulates: the M of wgmma
 PART_COLUMNS = 4  # of parts in fp32, which lie dense: whole 16 bytes to the copy engine
-
-
-class Tile(Protocol):
-    """Of ``rows * consumers`` rows and ``block_n`` columns, ``block_k`` of K a step."""
-
-    @property
-    def rows(self) -> int: ...
-    @property
-    def consumers(self) -> int: ...
-    @property
-    def block_n(self) -> int: ...
-    @property
-    def block_k(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -46,6 +33,24 @@ class HopperConfig:
         # One consumer leaves more registers than the assembler takes for a limit.
         return {**cut, "num_warps": 4, "maxnreg": 240 if self.consumers == 1 else None}
 
+
+@dataclass(frozen=True)
+class Fp8OnceConfig:
+    """A tile of ``64 * consumers`` rows and ``block_n`` columns, one a program, and its ring, whose
+    stages hold ``blocks`` blocks of 128 of K."""
+
+    block_n: int = field(metadata={"values": (32, 64, 128)})
+    stages: int = field(metadata={"values": (2, 3, 4, 6, 8)})
+    blocks: int = field(default=2, metadata={"values": (1, 2, 4)})
+    consumers: int = field(default=1, metadata={"values": (1, 2)})
+    rows: int = ROWS
+
+    @property
+    def block_k(self) -> int:
+        return self.blocks * 128
+
+
+Tile = HopperConfig | Fp8OnceConfig
 
 WIDE = HopperConfig(consumers=2, block_n=256, stages=4)
 # As wide where no program has a second tile: all columns at once, since what the ring took is free.

@@ -244,6 +244,8 @@ def _consume(c, bias, brought, added, ring, c_staging, problem, ACTIVATION: gl.c
     BRINGS: gl.constexpr = len(brought) > 0
     BROUGHT: gl.constexpr = I_CONSUMER * PARTS if BRINGS else -1
     its_bias = brought[0] if BRINGS else bias
+    ADDED: gl.constexpr = I_CONSUMER * PARTS if HAS_RESIDUAL else -1
+    staging = c_staging if HAS_RESIDUAL else c_staging.index(I_CONSUMER)
     first = 0
     at = Cursor(gl.to_tensor(0), gl.to_tensor(0), ring.STAGES)
     phase = gl.to_tensor(0)
@@ -270,10 +272,7 @@ def _consume(c, bias, brought, added, ring, c_staging, problem, ACTIVATION: gl.c
         if HAS_RESIDUAL:
             mbarrier.wait(landed, phase)
             phase ^= 1
-            store(c, c_staging, its_bias, own, column, acc, problem.N, ACTIVATION, I_CONSUMER * PARTS, BROUGHT)  # fmt: skip  # noqa: E501
-        else:
-            staging = c_staging.index(I_CONSUMER)
-            store(c, staging, its_bias, own, column, acc, problem.N, ACTIVATION, -1, BROUGHT)  # fmt: skip  # noqa: E501
+        store(c, staging, its_bias, own, column, acc, problem.N, ACTIVATION, ADDED, BROUGHT)
     if problem.TAIL > 1 and problem.has_tail():
         acc, at = _sum(ring, at, 0, I_CONSUMER, problem.BLOCK_N // problem.TAIL, problem)
         row, column = problem.tail()
@@ -281,7 +280,6 @@ def _consume(c, bias, brought, added, ring, c_staging, problem, ACTIVATION: gl.c
             bring_bias(bias, brought[0], I_CONSUMER * PARTS, PARTS // problem.TAIL, column, problem.N)  # fmt: skip  # noqa: E501
         acc = _whole_sum(ring, at, acc)
         row += I_CONSUMER * ROWS
-        staging = c_staging.index(I_CONSUMER)
         store(c, staging, its_bias, (row,), column, acc, problem.N, ACTIVATION, -1, BROUGHT)  # fmt: skip  # noqa: E501
     tma.store_wait(0)
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 
-from kernels.matmul.common.fp8_scales import Scale
-from kernels.matmul.common.product import Product
+from kernels.matmul.common.product import Product, Scale
 from kernels.matmul.portable import kernel as portable
 from kernels.runtime import backends, checks, targets
 from kernels.runtime.addressing import near

@@ -18,8 +18,7 @@ from kernels.matmul.common.epilogue import (
     tile_of_program,
     wide_pitch,
 )
-from kernels.matmul.common.fp8_scales import BLOCK
-from kernels.matmul.common.product import Product
+from kernels.matmul.common.product import BLOCK, Product
 from kernels.matmul.common.tuning import choose, choose_fp8, multiplies
 from kernels.runtime import checks, targets
 from kernels.runtime.addressing import far

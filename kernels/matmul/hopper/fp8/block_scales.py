@@ -15,7 +15,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from kernels.device.hopper_rings import ROWS, Cursor
-from kernels.matmul.common.fp8_scales import BLOCK
+from kernels.matmul.common.product import BLOCK
 from kernels.matmul.hopper.store import store
 
 from .tile import BUFFERS, LAYOUT, WIDTH, multiply, scales_of_tensors

@@ -10,11 +10,17 @@ import triton
 
 from kernels.device.configurations import constants
 from kernels.matmul.common import combine_splits
-from kernels.matmul.common.fp8_scales import Scale
-from kernels.matmul.common.product import Product
+from kernels.matmul.common.product import Product, Scale
 from kernels.matmul.common.tuning import SPLIT_ROWS
 from kernels.matmul.hopper.boxes import copyable, descriptor
-from kernels.matmul.hopper.choose import ROWS, programs_in_step, split, tiles, whole_columns
+from kernels.matmul.hopper.choose import (
+    ROWS,
+    Fp8OnceConfig,
+    programs_in_step,
+    split,
+    tiles,
+    whole_columns,
+)
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
 
@@ -38,22 +44,6 @@ class Fp8HopperConfig:
 WIDE = Fp8HopperConfig(256, 128, 4, group_m=16)
 NARROW = Fp8HopperConfig(128, 128, 6)
 CONSUMERS: int = hopper_fp8_kernel.CONSUMERS.value
-
-
-@dataclass(frozen=True)
-class Fp8OnceConfig:
-    """A tile of ``64 * consumers`` rows and ``block_n`` columns, one a program, and its ring, whose
-    stages hold ``blocks`` blocks of 128 of K."""
-
-    block_n: int = field(metadata={"values": (32, 64, 128)})
-    stages: int = field(metadata={"values": (2, 3, 4, 6, 8)})
-    blocks: int = field(default=2, metadata={"values": (1, 2, 4)})
-    consumers: int = field(default=1, metadata={"values": (1, 2)})
-    rows: int = ROWS
-
-    @property
-    def block_k(self) -> int:
-        return self.blocks * 128
 
 
 # Of up to 64 rows, by ``whole_columns``.
@@ -100,27 +90,13 @@ def choose(
             return LARGE
         return NARROW
     if M > SPLIT_ROWS:
-        return small(M, N, multiprocessors)
+        return next((one for one in (SQUARE, OBLONG) if tiles(one, M, N) <= multiprocessors), None)
     columns = whole_columns(N, multiprocessors)
     if blocks and columns == 2:
         return None
     if blocks and columns == 1 and 3 * triton.cdiv(N, 32) >= 5 * multiprocessors:
         return FEW_TWICE
     return None if columns is None else FEW[columns]
-
-
-def small(M: int, N: int, multiprocessors: int) -> Fp8OnceConfig | None:
-    """The smaller tile that every program has one of."""
-    for config in (SQUARE, OBLONG):
-        if tiles(config, M, N) <= multiprocessors:
-            return config
-    return None
-
-
-def scales_held(blocks: int) -> int:
-    """Of how many blocks of K shared memory holds the scales where a program has ``blocks``: one
-    size for many K, since each is a kernel of its own."""
-    return min(MOST_SCALES, max(FEWEST_SCALES, triton.next_power_of_2(blocks)))
 
 
 def _config(product: Product) -> Fp8HopperConfig | Fp8OnceConfig | None:
@@ -209,7 +185,9 @@ def _launch_once(product: Product, config: Fp8OnceConfig) -> None:
     by_blocks = product.by_blocks
     steps = triton.cdiv(triton.cdiv(K, config.block_k), parts)
     blocks = steps * config.blocks  # of K that a program has at most
-    chunk = scales_held(blocks) if by_blocks else 0
+    chunk = 0
+    if by_blocks:  # one size for many K, since each is a kernel of its own
+        chunk = min(MOST_SCALES, max(FEWEST_SCALES, triton.next_power_of_2(blocks)))
     noted(
         matmul_hopper_fp8_once,
         (triton.cdiv(M, rows_of_tile), triton.cdiv(N, config.block_n) * parts),

@@ -21,7 +21,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language.extra.cuda import gdc_launch_dependents
 
 from kernels.device.hopper_rings import Cursor, barriers, partition_barrier
-from kernels.matmul.common.fp8_scales import BLOCK
+from kernels.matmul.common.product import BLOCK
 from kernels.matmul.hopper.store import store
 
 from .tile import ask_scales, scales_memory, scales_of_tensors, wait_for_scales
