@@ -153,7 +153,7 @@ def test_rows_of_several_tiles_go_by_class_where_that_asks_for_less_in_all() -> 
         a, b = torch.empty((M, K)).half(), torch.empty((K, N)).half()
         a = torch.empty((K, M)).half().t() if order[0] == "t" else a
         b = torch.empty((N, K)).half().t() if order[1] == "t" else b
-        return hopper.by_lines(a, b, 132)
+        return unaligned.choose(a, b, 132)
 
     assert cut(4040, 4040, 4040) == cut(4040, 4040, 4040, "nt") == unaligned.TALL
     assert cut(4096, 4040, 4096) == unaligned.TALL  # of a rows begin with lines, of b none

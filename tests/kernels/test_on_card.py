@@ -187,7 +187,7 @@ def test_every_tile_of_hoppers_matmul_is_taken_once() -> None:
             a = torch.empty((one.M, one.K), dtype=torch.float16)
             b = torch.empty((one.K, one.N), dtype=torch.float16)
             classes.add(hopper.lines(a, b, cut, 132))
-            by_lines.add(hopper.by_lines(a, b, 132))
+            by_lines.add(unaligned.choose(a, b, 132))
     assert {(hopper_choice.TINY, True), (hopper_choice.SMALL, True)} <= parts
     assert {(hopper_choice.WIDE, 4), (hopper_choice.WIDE, 2), (hopper_choice.MEDIUM, 2)} <= cuts
     assert classes == {0, 8}

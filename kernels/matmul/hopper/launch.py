@@ -29,7 +29,6 @@ from .choose import (
     ROWS,
     ROWS_TOGETHER,
     SMALL,
-    WIDE,
     WIDE_ONCE,
     HopperConfig,
     by_shape,
@@ -62,16 +61,6 @@ def lines(a: torch.Tensor, b: torch.Tensor, config: HopperConfig, multiprocessor
     return classes if M % classes == 0 and tiles(LINES, M, N, classes) <= multiprocessors else 0
 
 
-def by_lines(
-    a: torch.Tensor, b: torch.Tensor, multiprocessors: int
-) -> unaligned.LinesConfig | None:
-    """As ``lines``, where programs have several tiles: None for rows as they come."""
-    if not widest(a.shape[0], b.shape[1], multiprocessors):
-        return None
-    now = tiles(WIDE, a.shape[0], b.shape[1])
-    return unaligned.choose(a, b, now, multiprocessors)
-
-
 def supported(product: Product) -> bool:
     """Whether this kernel takes the problem: 16-bit, on Hopper, strides the copy engine takes, few
     rows by whole columns alone, a residual beside the widest tiles alone."""
@@ -98,7 +87,7 @@ def launch(product: Product, config: HopperConfig | None = None) -> None:
         config = config or choose_added()
     elif config is None:
         config = choose(M, N, K, multiprocessors)
-        if cut := by_lines(a, b, multiprocessors):
+        if cut := unaligned.choose(a, b, multiprocessors):
             return launch_persistent(product, cut, classes_of(a))
         classes = lines(a, b, config, multiprocessors)
         config = LINES if classes else config

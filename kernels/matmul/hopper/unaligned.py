@@ -8,7 +8,7 @@ import torch
 import triton
 
 from .boxes import classes_of, copyable
-from .choose import HopperConfig, tiles
+from .choose import WIDE, HopperConfig, tiles, widest
 
 
 @dataclass(frozen=True)
@@ -25,18 +25,20 @@ AS_THEY_COME = {1: 16, 8: 19}
 WORTH = 0.96
 
 
-def choose(a: torch.Tensor, b: torch.Tensor, now: int, multiprocessors: int) -> LinesConfig | None:
-    """How to cut a product that rows as they come take ``now`` tiles of 128 x 256 for; None leaves
-    it to them. docs/log/kernels/hopper/matmul.md measures it.
+def choose(a: torch.Tensor, b: torch.Tensor, multiprocessors: int) -> LinesConfig | None:
+    """How to cut a product whose programs have several tiles; None for rows as they come, in tiles
+    of 128 x 256. docs/log/kernels/hopper/matmul.md measures it.
 
     What costs is a row that begins within a sector of 32 bytes: there are eight classes then. A
     step takes as long as the lines it asks for until products bind, and rows that a class lacks for
     whole tiles as long again as those there are.
     """
     rows_of_b = b if copyable(b) else b.t()
-    if not copyable(a) or classes_of(rows_of_b) != max(AS_THEY_COME):
-        return None
     M, N = a.shape[0], b.shape[1]
+    if not (widest(M, N, multiprocessors) and copyable(a)):
+        return None
+    if classes_of(rows_of_b) != max(AS_THEY_COME):
+        return None
     classes = classes_of(a)
     if classes not in AS_THEY_COME or M % classes:
         return None
@@ -51,4 +53,5 @@ def choose(a: torch.Tensor, b: torch.Tensor, now: int, multiprocessors: int) -> 
         return cost(tiles(config, M, N, classes), config.step) * (2 - M / whole)
 
     best = min((TALL, BROAD), key=cut)
-    return best if cut(best) <= WORTH * cost(now, AS_THEY_COME[classes]) else None
+    now = cost(tiles(WIDE, M, N), AS_THEY_COME[classes])
+    return best if cut(best) <= WORTH * now else None
