@@ -18,6 +18,7 @@ from triton.language.extra.cuda import gdc_launch_dependents
 
 from kernels.device.hopper_rings import Cursor, barriers, partition_barrier
 
+from .persistent import copy_block
 from .store import bias_buffers, bring_bias, store
 
 
@@ -29,14 +30,8 @@ def _ask(a, b, a_stage, b_stage, ready, rows, column, k, A_MAJOR_M: gl.constexpr
         a_stage = a_stage.slice(0, ROWS, 0)  # those that exist, rounded up: no other is used
     VALUES: gl.constexpr = a_stage.numel + b_stage.numel
     mbarrier.expect(ready, VALUES * a.dtype.primitive_bitwidth // 8)
-    if A_MAJOR_M:
-        tma.async_copy_global_to_shared(a, (k,) + rows, ready, a_stage)  # noqa: RUF005
-    else:
-        tma.async_copy_global_to_shared(a, rows + (k,), ready, a_stage)  # noqa: RUF005
-    if B_MAJOR_N:
-        tma.async_copy_global_to_shared(b, [k, column], ready, b_stage)
-    else:
-        tma.async_copy_global_to_shared(b, [column, k], ready, b_stage)
+    copy_block(a, rows, k, ready, a_stage, A_MAJOR_M)
+    copy_block(b, (column,), k, ready, b_stage, B_MAJOR_N)
 
 
 @gluon.jit(do_not_specialize=["N", "K", "a_phase", "a_pitch"])

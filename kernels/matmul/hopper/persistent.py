@@ -133,6 +133,15 @@ def new_ring(a, b, STAGES: gl.constexpr, CONSUMERS: gl.constexpr):
 
 
 @gluon.jit
+def copy_block(x, at, k, ready, to, K_FIRST: gl.constexpr):
+    """Start the copy of a block of A or B, whose rows or columns are ``at``, in all their axes."""
+    if K_FIRST:
+        tma.async_copy_global_to_shared(x, (k,) + at, ready, to)  # noqa: RUF005
+    else:
+        tma.async_copy_global_to_shared(x, at + (k,), ready, to)  # noqa: RUF005
+
+
+@gluon.jit
 def _fill(a, b, ring, at, first, rows, column, problem):
     """Copy what a tile as wide as b's boxes multiplies from ``first`` of K on, before which the
     copy engine writes 0; the stage behind it."""
@@ -145,16 +154,9 @@ def _fill(a, b, ring, at, first, rows, column, problem):
         mbarrier.expect(ready, BYTES)
         for i in gl.static_range(problem.CONSUMERS):
             to = ring.a.index(at.stage * problem.CONSUMERS + i)
-            own = problem.own(rows, i)
-            if problem.A_MAJOR_M:
-                tma.async_copy_global_to_shared(a, (k,) + own, ready, to)  # noqa: RUF005
-            else:
-                tma.async_copy_global_to_shared(a, own + (k,), ready, to)  # noqa: RUF005
+            copy_block(a, problem.own(rows, i), k, ready, to, problem.A_MAJOR_M)
         to = _columns(ring.b.index(at.stage), BLOCK_N, problem)
-        if problem.B_MAJOR_N:
-            tma.async_copy_global_to_shared(b, [k, column], ready, to)
-        else:
-            tma.async_copy_global_to_shared(b, [column, k], ready, to)
+        copy_block(b, (column,), k, ready, to, problem.B_MAJOR_N)
         at = at.next()
     return at
 
