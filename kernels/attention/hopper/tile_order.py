@@ -6,6 +6,26 @@ hopper/problem.py tells why (``walked``). tests/hopper/test_hopper_tiles.py runs
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+# Arguments of Hopper's attention kernels that change from call to call: of whichever of them a
+# kernel has, one compiled code serves all values.
+SIZES = [
+    "heads",
+    "heads_per_kv",
+    "kv_heads",
+    "batch",
+    "seqlen_q",
+    "seqlen_k",
+    "tokens",
+    "causal_offset",
+    "left_offset",
+    "heads_together",
+    "whole_each",
+    "whole_more",
+    "tail",
+    "n_blocks",
+    "n_all",
+]
+
 
 @gluon.jit
 def anew(x):

@@ -8,20 +8,9 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma
 
 from kernels.attention.hopper.problem import Sequence
+from kernels.attention.hopper.tile_order import SIZES as SIZES
 from kernels.device.aggregates import aggregate
 from kernels.device.hopper_rings import ROWS
-
-# Arguments of the kernels that change from call to call.
-SIZES = [
-    "heads",
-    "kv_heads",
-    "batch",
-    "seqlen_q",
-    "seqlen_k",
-    "causal_offset",
-    "left_offset",
-    "heads_together",
-]
 
 
 @gluon.jit

@@ -30,6 +30,7 @@ from kernels.attention.hopper.products import (
     wait_for_scores,
     wait_for_values,
 )
+from kernels.attention.hopper.tile_order import SIZES
 from kernels.attention.hopper.weight_pairs import pack
 from kernels.device.hopper_rings import ROWS, meet, new_ring, specialise
 
@@ -245,20 +246,7 @@ def _consume(out, lse, rows, tiles, memory, problem, AHEAD: gl.constexpr, I_CONS
     tma.store_wait(0)
 
 
-@gluon.jit(
-    do_not_specialize=[
-        "heads",
-        "heads_per_kv",
-        "batch",
-        "seqlen_q",
-        "seqlen_k",
-        "causal_offset",
-        "left_offset",
-        "whole_each",
-        "whole_more",
-        "tail",
-    ]
-)
+@gluon.jit(do_not_specialize=SIZES)
 def attention_forward_hopper(
     q,
     k,

@@ -26,7 +26,7 @@ from kernels.attention.common.numerics.fp8_scales import OFFSET as OFFSETS
 from kernels.attention.hopper.copies import Memory, produce
 from kernels.attention.hopper.problem import Problem
 from kernels.attention.hopper.products import scores
-from kernels.attention.hopper.tile_order import anew
+from kernels.attention.hopper.tile_order import SIZES, anew
 from kernels.device.hopper_rings import ROWS, new_ring, pass_over, specialise
 
 # Weights are rounded 2^8 times as large.
@@ -232,9 +232,7 @@ def _consume(
     tma.store_wait(0)
 
 
-@gluon.jit(
-    do_not_specialize=["heads", "heads_per_kv", "batch", "seqlen_q", "seqlen_k", "causal_offset"]
-)
+@gluon.jit(do_not_specialize=SIZES)
 def attention_forward_fp8_hopper(
     q,
     k,

@@ -20,21 +20,10 @@ from kernels.attention.common.packed.sequences import bounds
 from kernels.attention.common.program_order import block_of
 from kernels.attention.hopper.backward.block import scores
 from kernels.attention.hopper.backward.wide.query_grads import hide
+from kernels.attention.hopper.tile_order import SIZES
 from kernels.device.hopper_rings import ROWS, meet, new_ring, pass_over, specialise
 
 from .plan import BLOCK_M, MOST, SOME, Memory, Plan
-
-SIZES = [
-    "n_blocks",
-    "n_all",
-    "heads",
-    "heads_per_kv",
-    "seqlen_q",
-    "seqlen_k",
-    "tokens",
-    "causal_offset",
-    "left_offset",
-]
 
 
 @gluon.jit

@@ -20,6 +20,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from kernels.attention.hopper.tile_order import SIZES
 from kernels.attention.hopper.weight_pairs import pack, times, unpack
 from kernels.device.aggregates import aggregate
 from kernels.device.hopper_rings import (
@@ -32,7 +33,7 @@ from kernels.device.hopper_rings import (
     specialise,
 )
 
-from .plan import SIZES, Plan, matrix, scores
+from .plan import Plan, matrix, scores
 
 
 @aggregate

@@ -12,9 +12,6 @@ from kernels.attention.hopper.tile_order import anew
 from kernels.device.aggregates import aggregate, computed
 from kernels.device.hopper_rings import ROWS
 
-# Arguments of the kernels that change from call to call.
-SIZES = ["heads", "kv_heads", "batch", "seqlen_q", "seqlen_k", "causal_offset", "left_offset"]
-
 
 @aggregate
 class Tile:

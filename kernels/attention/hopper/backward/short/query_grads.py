@@ -22,6 +22,7 @@ from kernels.attention.common.numerics.constants import TO_BASE_2
 from kernels.attention.common.numerics.heavy_rows import is_marked
 from kernels.attention.hopper.backward.block import keys, keys_before
 from kernels.attention.hopper.backward.wide.query_grads import gradients
+from kernels.attention.hopper.tile_order import SIZES
 from kernels.device.aggregates import aggregate
 from kernels.device.hopper_rings import (
     ROWS,
@@ -34,7 +35,7 @@ from kernels.device.hopper_rings import (
     specialise,
 )
 
-from .plan import SIZES, Plan, matrix, scores
+from .plan import Plan, matrix, scores
 
 AHEAD = gl.constexpr(1)  # the step of a tile at which the next one's rows are asked for
 

@@ -19,8 +19,9 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kernels.attention.hopper.backward.block import SIZES, Work, in_order, mask, scores
+from kernels.attention.hopper.backward.block import Work, in_order, mask, scores
 from kernels.attention.hopper.problem import Sequence
+from kernels.attention.hopper.tile_order import SIZES
 from kernels.attention.hopper.weight_pairs import pack, unpack
 from kernels.device.aggregates import aggregate
 from kernels.device.hopper_rings import Ring, barriers, meet, new_ring, partition_barrier

@@ -18,8 +18,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kernels.attention.hopper.backward.block import SIZES, in_order, keys, keys_before, scores
-from kernels.attention.hopper.tile_order import anew
+from kernels.attention.hopper.backward.block import in_order, keys, keys_before, scores
+from kernels.attention.hopper.tile_order import SIZES, anew
 from kernels.device.aggregates import aggregate
 from kernels.device.hopper_rings import (
     ROWS,
