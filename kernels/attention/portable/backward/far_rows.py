@@ -9,8 +9,6 @@ nothing is launched twice but programs that find no such row and end.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 import triton
 import triton.language as tl
@@ -19,15 +17,6 @@ from kernels.attention.common.scores import FAR_FROM, LARGEST
 from kernels.runtime.launch import noted
 
 BLOCK = tl.constexpr(1024)
-
-
-class FarRows(NamedTuple):
-    """``ends``: as ``find`` returns them; ``found``: what the other rows gave, gradients of q, k, v
-    and, where they are wanted, of the bias; ``dots``: as ``attention_backward_q`` writes them."""
-
-    ends: torch.Tensor
-    found: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]
-    dots: torch.Tensor | None
 
 
 @triton.jit

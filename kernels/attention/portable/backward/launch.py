@@ -15,7 +15,7 @@ from kernels.attention.common.numerics.constants import LOG2_E
 from kernels.attention.common.problem import Found, Given, Problem
 from kernels.runtime import targets
 
-from .far_rows import FarRows, find
+from .far_rows import find
 from .passes import Pass, run, with_workspaces
 from .plan import plan
 
@@ -57,7 +57,7 @@ def gradients(
             one = replace(one, dots=torch.empty_like(lse))
         run(one)
         if ends is not None:
-            _run_far(one, FarRows(ends, (*found, dbias), one.dots))
+            _run_far(one, ends)
     gradients = [*found]
     if options.sinks is not None:
         gradients.append(_of_the_sinks(one, options.sinks))
@@ -99,20 +99,20 @@ def _of_nothing(
     return gradients
 
 
-def _run_far(one: Pass, far: FarRows) -> None:
-    """Add what far rows give to what was found."""
+def _run_far(one: Pass, ends: torch.Tensor) -> None:
+    """Add what far rows, of these ``ends``, give to what was found."""
     given = one.given
-    with_bias = far.found[3] is not None
+    with_bias = one.found[3] is not None
     planned = plan(
         targets.current(), one.problem, given, bias_grad=with_bias, corrected=False, far=True
     )
-    again = with_workspaces(planned, one.problem, given, far.found, one.lse, given.dlse)
+    again = with_workspaces(planned, one.problem, given, one.found, one.lse, given.dlse)
     if one.problem.options.block_mask is not None and again.total is not None:
         # Lists of blocks lead to rows that these launches leave out: without weights.
         again.shift.fill_(float("inf"))
         again.total.fill_(1.0)
         again.delta.zero_()
-    run(replace(again, far=far, dots=far.dots))
+    run(replace(again, far=ends, dots=one.dots))
 
 
 def _of_the_sinks(one: Pass, sinks: torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,6 @@ from kernels.runtime import targets
 from kernels.runtime.descriptors import TensorDescriptor
 from kernels.runtime.launch import noted
 
-from .far_rows import FarRows
 from .key_grads import attention_backward_kv
 from .plan import Plan
 from .query_grads import attention_backward_q
@@ -29,7 +28,8 @@ from .row_stats import attention_backward_delta, attention_backward_rows
 class Pass:
     """A plan with its tensors. ``found`` are gradients of q, k, v and, or None, of the bias,
     ``lse`` those of rows that are served, ``less`` what delta is less by. A row of ``exponent``
-    and delta is one of ``per_head``."""
+    and delta is one of ``per_head``. ``dots`` are as ``attention_backward_q`` writes
+    them, ``far`` as ``far_rows.find`` returns ends."""
 
     plan: Plan
     problem: Problem
@@ -46,17 +46,13 @@ class Pass:
     own_queries: Blocks
     own_keys: Blocks
     dots: torch.Tensor | None = None
-    far: FarRows | None = None
-
-    @property
-    def ends(self) -> torch.Tensor | None:
-        return None if self.far is None else self.far.ends
+    far: torch.Tensor | None = None
 
     def shared(self, **more: torch.Tensor) -> dict[str, Any]:
         """What every kernel but delta's takes by these names; strides those of ``more``, too."""
         one = self.problem
         tensors = {"q": one.q, "k": one.k, "v": one.v, "dout": self.given.dout}
-        others = {"far": self.ends, "total": self.total, "scale": one.scale}
+        others = {"far": self.far, "total": self.total, "scale": one.scale}
         strides = Layout.of(**tensors, **more)
         return {**tensors, **others, "strides": strides, **one.sizes, **one.sight, **self.tiles}
 
