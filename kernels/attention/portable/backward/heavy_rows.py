@@ -35,7 +35,7 @@ from kernels.attention.portable.tuning.choose import choose_rows
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
 
-from .tiles import load_rows, weighted_differences, weights
+from .tiles import load_both, load_rows, weighted_differences, weights
 
 # Blocks of rows a program looks at together: to find that there is no mark takes a launch's time.
 SOME = tl.constexpr(16)
@@ -77,12 +77,7 @@ def add_keys(
     for i in range(o_first, o_end, BLOCK_N):
         i_n = place(scores, i)
         # [BLOCK_N, BLOCK_D]
-        b_k = load_rows(
-            k, i_b, i_n, i_kv, seqlen_k, strides.k, TILE.HEAD_DIM, BLOCK_N, TILE.BLOCK_D
-        )
-        b_v = load_rows(
-            v, i_b, i_n, i_kv, seqlen_k, strides.v, TILE.HEAD_DIM_V, BLOCK_N, TILE.BLOCK_DV
-        )
+        b_k, b_v = load_both(k, v, i_b, i_n, i_kv, seqlen_k, strides.k, strides.v, TILE, BLOCK_N)
         # [BLOCK_M, BLOCK_N]
         b_s = head_product(b_q, b_k, WIDE=True)
         b_s, _ = modified(b_s, scores, o_row, o_m[:, None], i_n, o_n[None, :], False)

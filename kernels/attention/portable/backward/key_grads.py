@@ -25,7 +25,7 @@ from kernels.attention.common.scores import (
 from kernels.attention.portable.tile import Place, tile_of
 from kernels.device.products import add_product, sum_type
 
-from .tiles import divided, exponents, load_rows, shifted, weights
+from .tiles import divided, exponents, load_both, load_rows, shifted, weights
 
 
 @triton.jit
@@ -90,20 +90,8 @@ def accumulate_kv(
     for i in range(o_first, o_stop, BLOCK_M):
         i_m = place(scores, i) if n_heads is None else i_walked
         # [BLOCK_M, BLOCK_D]
-        b_q = load_rows(
-            q, i_b, i_m, i_h, seqlen_q, strides.q, TILE.HEAD_DIM, BLOCK_M, TILE.BLOCK_D, TMA
-        )
-        b_dout = load_rows(
-            dout,
-            i_b,
-            i_m,
-            i_h,
-            seqlen_q,
-            strides.dout,
-            TILE.HEAD_DIM_V,
-            BLOCK_M,
-            TILE.BLOCK_DV,
-            TMA,
+        b_q, b_dout = load_both(
+            q, dout, i_b, i_m, i_h, seqlen_q, strides.q, strides.dout, TILE, BLOCK_M, TMA
         )
         in_m = i_m + o_m < seqlen_q
         b_lse = load_of_rows(lse + (o_head + i_m) + o_m, in_m, LARGEST, WHOLE)

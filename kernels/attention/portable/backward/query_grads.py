@@ -9,7 +9,6 @@ import triton.language as tl
 
 from kernels.attention.common.masks import keys_of_rows, since, up_to
 from kernels.attention.common.numerics.constants import TO_BASE_2
-from kernels.attention.common.numerics.heavy_rows import is_marked
 from kernels.attention.common.numerics.products import head_product
 from kernels.attention.common.packed.sequences import bounds
 from kernels.attention.common.program_order import taken
@@ -27,7 +26,7 @@ from kernels.attention.common.scores import (
 from kernels.attention.portable.tile import Place, tile_of
 from kernels.device.products import add_product, sum_type
 
-from .tiles import divided, exponents, load_rows, shifted, weights
+from .tiles import divided, exponents, less_dlse, load_both, load_rows, shifted, weights
 
 
 class Rows(NamedTuple):
@@ -80,11 +79,8 @@ def accumulate_q(
     for i in range(o_first, o_end, BLOCK_N):
         i_n = place(scores, i)
         # [BLOCK_N, BLOCK_D]
-        b_k = load_rows(
-            k, i_b, i_n, i_kv, seqlen_k, strides.k, TILE.HEAD_DIM, BLOCK_N, TILE.BLOCK_D, TMA
-        )
-        b_v = load_rows(
-            v, i_b, i_n, i_kv, seqlen_k, strides.v, TILE.HEAD_DIM_V, BLOCK_N, TILE.BLOCK_DV, TMA
+        b_k, b_v = load_both(
+            k, v, i_b, i_n, i_kv, seqlen_k, strides.k, strides.v, TILE, BLOCK_N, TMA
         )
         # [BLOCK_M, BLOCK_N]
         b_s = head_product(b_q, b_k, WIDE=True)
@@ -120,17 +116,6 @@ def accumulate_q(
         store_bias_gradient(b_ds, scores, own, o_row, o_m[:, None], i_n, o_n[None, :])
         b_dq = add_product(b_dq, b_ds * b_slope, b_k)
     return b_dq, b_dots
-
-
-@triton.jit
-def sum_delta(b_out, b_dout, b_lse, dlse, o_bh, o_m, in_m, MARKED: tl.constexpr):
-    """delta of rows, as ``attention_backward_delta`` has it."""
-    b_delta = tl.sum(b_out.to(tl.float32) * b_dout.to(tl.float32), 1)
-    if MARKED:
-        b_delta = tl.where(is_marked(b_lse), 0.0, b_delta)
-    if dlse is not None:
-        b_delta -= tl.load(dlse + o_bh + o_m, mask=in_m, other=0.0)
-    return b_delta
 
 
 @triton.jit
@@ -228,7 +213,8 @@ def attention_backward_q(
     b_lse = tl.load(lse + o_bh + o_m, mask=in_m, other=float("inf"))
     if out is not None:
         b_out = load_rows(out, i_b, i_m, i_h, seqlen_q, strides.out, HEAD_DIM_V, BLOCK_M, BLOCK_DV)
-        b_delta = sum_delta(b_out, b_dout, b_lse, dlse, o_bh, o_m, in_m, MARKED)
+        b_delta = tl.sum(b_out.to(tl.float32) * b_dout.to(tl.float32), 1)
+        b_delta = less_dlse(b_delta, b_lse, dlse, o_bh, o_m, in_m, MARKED)
         if exponent is None:
             if MARKED:
                 tl.debug_barrier()  # delta is dlse's memory, threads share rows

@@ -6,7 +6,6 @@ import triton
 import triton.language as tl
 
 from kernels.attention.common.numerics.constants import TO_BASE_2
-from kernels.attention.common.numerics.heavy_rows import is_marked
 from kernels.attention.common.numerics.products import head_product
 from kernels.attention.common.packed.sequences import bounds
 from kernels.attention.common.scores import (
@@ -21,7 +20,7 @@ from kernels.attention.common.scores import (
 )
 from kernels.device.products import sum_type
 
-from .tiles import load_rows, shifted, weighted_differences
+from .tiles import less_dlse, load_rows, shifted, weighted_differences
 
 
 @triton.jit
@@ -52,14 +51,12 @@ def attention_backward_delta(
     b_delta = tl.sum(b_out.to(tl.float32) * b_dout.to(tl.float32), 1)
     o_m = i_row + tl.arange(0, BLOCK_M)
     o_bh = i_bh.to(tl.int64) * seqlen_q
-    if MARKED:
-        b_lse = tl.load(lse + o_bh + o_m, mask=o_m < seqlen_q, other=0.0)
-        b_delta = tl.where(is_marked(b_lse), 0.0, b_delta)
-    if dlse is not None:
-        b_delta -= tl.load(dlse + o_bh + o_m, mask=o_m < seqlen_q, other=0.0)
+    in_m = o_m < seqlen_q
+    b_lse = tl.load(lse + o_bh + o_m, mask=in_m, other=0.0)
+    b_delta = less_dlse(b_delta, b_lse, dlse, o_bh, o_m, in_m, MARKED)
     if MARKED:
         tl.debug_barrier()  # threads share rows
-    tl.store(delta + o_bh + o_m, b_delta, mask=o_m < seqlen_q)
+    tl.store(delta + o_bh + o_m, b_delta, mask=in_m)
 
 
 @triton.jit

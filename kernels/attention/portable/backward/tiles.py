@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 
 from kernels.attention.common.numerics.constants import TO_BASE_2
+from kernels.attention.common.numerics.heavy_rows import is_marked
 from kernels.attention.common.packed.sequences import load_tile
 
 
@@ -36,6 +37,27 @@ def load_rows(
             mask=(o_r[:, None] < rows - i_row) & (o_d[None, :] < HEAD_DIM),
             other=0.0,
         )
+
+
+@triton.jit
+def load_both(
+    a, b, i_b, i_row, i_h, rows, a_strides, b_strides, TILE: tl.constexpr, BLOCK: tl.constexpr,
+    TMA: tl.constexpr = False,
+):  # fmt: skip
+    """Tiles of keys and values, or of queries and the output's gradients, as ``load_rows``."""
+    b_a = load_rows(a, i_b, i_row, i_h, rows, a_strides, TILE.HEAD_DIM, BLOCK, TILE.BLOCK_D, TMA)
+    b_b = load_rows(b, i_b, i_row, i_h, rows, b_strides, TILE.HEAD_DIM_V, BLOCK, TILE.BLOCK_DV, TMA)
+    return b_a, b_b
+
+
+@triton.jit
+def less_dlse(b_delta, b_lse, dlse, o_bh, o_m, in_m, MARKED: tl.constexpr):
+    """delta of rows from rowsum(out * dout), as ``attention_backward_delta`` has it."""
+    if MARKED:
+        b_delta = tl.where(is_marked(b_lse), 0.0, b_delta)
+    if dlse is not None:
+        b_delta -= tl.load(dlse + o_bh + o_m, mask=in_m, other=0.0)
+    return b_delta
 
 
 @triton.jit
