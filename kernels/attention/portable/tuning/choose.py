@@ -9,40 +9,8 @@ import torch
 from kernels.attention.common.problem import Problem
 from kernels.runtime.targets import Target
 
-from .plain import (
-    BACKWARD,
-    FORWARD,
-    GROUPED_KV,
-    NARROW,
-    NARROW_BACKWARD,
-    NARROW_FORWARD,
-    OTHER_BACKWARD,
-    PACKED_BACKWARD,
-    PACKED_KV,
-    POINTERS_BACKWARD,
-    POINTERS_FORWARD,
-    RAGGED_FORWARD,
-    ROOMY_BACKWARD,
-    ROOMY_FORWARD,
-    WINDOW_KV,
-    BackwardConfig,
-    ForwardConfig,
-)
-from .scored import (
-    ALONE_BACKWARD,
-    ALONE_FORWARD,
-    ALONE_GROUPED_KV,
-    BIASED_BLOCKS,
-    CROWDED_BACKWARD,
-    CROWDED_FORWARD,
-    SCORED_BACKWARD,
-    SCORED_FORWARD,
-    SHARED_KV,
-    UNEVEN_BACKWARD,
-    UNEVEN_CROWDED_BACKWARD,
-    UNEVEN_FORWARD,
-    UNEVEN_FP32_FORWARD,
-)
+from . import plain, scored
+from .plain import BackwardConfig, ForwardConfig
 
 C = ForwardConfig
 
@@ -69,7 +37,7 @@ def measured(target: Target, head_dim: int, head_dim_v: int) -> bool:
     """Whether these head dims are among those that all tables of sm_90 were measured with."""
     if target.backend == "interpreter":
         return True
-    return head_dim == head_dim_v and head_dim in FORWARD["sm_90"]
+    return head_dim == head_dim_v and head_dim in plain.FORWARD["sm_90"]
 
 
 def most_seen(seqlen_k: int, causal_offset: int | None, left_offset: int | None) -> int:
@@ -108,7 +76,7 @@ class Asked:
         return cls(
             packed=problem.packed is not None,
             windowed=mask.left is not None,
-            narrow=most_seen(keys, mask.until, mask.left) <= NARROW,
+            narrow=most_seen(keys, mask.until, mask.left) <= plain.NARROW,
             grouped=problem.heads > problem.kv_heads,
             other=not measured(target, *problem.head_dims),
             describable=describable,
@@ -125,52 +93,53 @@ def choose_backward(
     target: Target, head_dim: int, dtype: torch.dtype, asked: Asked, *, exact: bool = False
 ) -> BackwardConfig:
     """The configuration that the backward pass launches, of its exact kernels with ``exact``."""
-    scored, packed, uneven, alone = asked.scored, asked.packed, asked.uneven, asked.alone or ""
+    packed, uneven, alone = asked.packed, asked.uneven, asked.alone or ""
     if exact and dtype == torch.float32 and target.adds_fp64:
         return WIDE_FP64_BACKWARD if head_dim > 64 else FP64_BACKWARD
     if exact:
-        if scored and head_dim <= 64 and dtype.itemsize == 2 and target.name == "sm_100":
+        if asked.scored and head_dim <= 64 and dtype.itemsize == 2 and target.name == "sm_100":
             return SCORED_EXACT_BACKWARD
         # Where more is asked of scores than a mask, four warps have no registers on NVIDIA.
-        crammed = scored and dtype.itemsize == 2 and target.backend == "cuda"
+        crammed = asked.scored and dtype.itemsize == 2 and target.backend == "cuda"
         wide = head_dim * dtype.itemsize > (128 if crammed else 256)
         return WIDE_EXACT_BACKWARD if wide else EXACT_BACKWARD
     if target.backend == "interpreter":
         return INTERPRETED_BACKWARD
-    if dtype.itemsize == 2 and target.name in BACKWARD:
-        if not (asked.describable or scored or asked.other):
-            limit = next(limit for limit in BACKWARD[target.name] if head_dim <= limit)
-            if own := POINTERS_BACKWARD.get(target.name, {}).get(limit):
+    if dtype.itemsize == 2 and target.name in plain.BACKWARD:
+        if not (asked.describable or asked.scored or asked.other):
+            limit = next(limit for limit in plain.BACKWARD[target.name] if head_dim <= limit)
+            if own := plain.POINTERS_BACKWARD.get(target.name, {}).get(limit):
                 return own
         other = asked.other or not asked.describable
         kind = uneven or ""
         if asked.crowded:
             kind = "blocks" if asked.biased_blocks else "crowded" if uneven else ""
-        shared = SHARED_KV.get(kind, {}).get(target.name, {}) if asked.grouped else {}
-        row = ALONE_BACKWARD.get(alone, {}).get(target.name, {}).get(head_dim)
+        shared = scored.SHARED_KV.get(kind, {}).get(target.name, {}) if asked.grouped else {}
+        row = scored.ALONE_BACKWARD.get(alone, {}).get(target.name, {}).get(head_dim)
         if row and not packed and not other:
-            of_one = ALONE_GROUPED_KV.get(alone, {}).get(target.name, {}) if asked.grouped else {}
-            return replace(row, kv=(of_one | shared).get(head_dim, row.kv))
-        tables = BACKWARD | OTHER_BACKWARD if other else BACKWARD
+            own = scored.ALONE_GROUPED_KV.get(alone, {}).get(target.name, {}) | shared
+            return replace(row, kv=own.get(head_dim, row.kv)) if asked.grouped else row
+        tables = plain.BACKWARD | plain.OTHER_BACKWARD if other else plain.BACKWARD
         if (packed or asked.narrow) and not other:
-            tables = tables | (PACKED_BACKWARD if packed else NARROW_BACKWARD)
+            tables = tables | (plain.PACKED_BACKWARD if packed else plain.NARROW_BACKWARD)
         limit = next(limit for limit in tables[target.name] if head_dim <= limit)
         found = tables[target.name][limit]
         by_pointers = packed and not (asked.describable and found.tma)
-        if scored or by_pointers:
-            tables = BACKWARD | ROOMY_BACKWARD
-        shared_kv = PACKED_KV if packed else WINDOW_KV if asked.windowed else GROUPED_KV
-        by_one = shared_kv.get(target.name, {})
+        if asked.scored or by_pointers:
+            tables = plain.BACKWARD | plain.ROOMY_BACKWARD
+        shared_kv = plain.WINDOW_KV if asked.windowed else plain.GROUPED_KV
+        by_one = (plain.PACKED_KV if packed else shared_kv).get(target.name, {})
         # Where there are descriptors, these tiles were measured with them alone.
         one_loop = limit in by_one and not (by_pointers and found.tma)
-        if asked.grouped and one_loop and not other and not scored:
+        if asked.grouped and one_loop and not other and not asked.scored:
             return replace(tables[target.name][limit], kv=by_one[limit])
-        tables = tables | SCORED_BACKWARD if scored else tables
-        tables = tables | UNEVEN_BACKWARD if uneven else tables
+        tables = tables | scored.SCORED_BACKWARD if asked.scored else tables
+        tables = tables | scored.UNEVEN_BACKWARD if uneven else tables
         if asked.crowded:
-            tables = tables | (UNEVEN_CROWDED_BACKWARD if uneven else CROWDED_BACKWARD)
+            tables = tables | scored.CROWDED_BACKWARD
+            tables = tables | scored.UNEVEN_CROWDED_BACKWARD if uneven else tables
         found = tables[target.name][limit]
-        return replace(found, kv=shared.get(limit, found.kv)) if scored else found
+        return replace(found, kv=shared.get(limit, found.kv)) if asked.scored else found
     if head_dim * dtype.itemsize > 256:
         return WIDE_DEFAULT_BACKWARD
     return DEFAULT_BACKWARD
@@ -202,34 +171,36 @@ def choose_forward(
     target: Target, head_dim: int, dtype: torch.dtype, asked: Asked
 ) -> ForwardConfig:
     """The configuration the forward pass launches."""
-    plain, scored, other = not (asked.windowed or asked.packed), asked.scored, asked.other
+    whole, other = not (asked.windowed or asked.packed), asked.other
     uneven, alone = asked.uneven, asked.alone or ""
     if target.backend == "interpreter":
         return INTERPRETED
-    if dtype.itemsize == 2 and target.name in FORWARD:
-        found = ALONE_FORWARD.get(alone, {}).get(target.name, {}).get(head_dim)
+    if dtype.itemsize == 2 and target.name in plain.FORWARD:
+        found = scored.ALONE_FORWARD.get(alone, {}).get(target.name, {}).get(head_dim)
         # Through pointers what is to come through descriptors spills: up to 576 bytes on sm_90.
         fits = found and (asked.describable or not found.tma)
-        if found and fits and plain and not other and not uneven:
+        if found and fits and whole and not other and not uneven:
             return found
-        if not (asked.describable or scored or other):
-            limit = next(limit for limit in FORWARD[target.name] if head_dim <= limit)
-            if own := POINTERS_FORWARD.get(target.name, {}).get(limit):
+        if not (asked.describable or asked.scored or other):
+            limit = next(limit for limit in plain.FORWARD[target.name] if head_dim <= limit)
+            if own := plain.POINTERS_FORWARD.get(target.name, {}).get(limit):
                 return own
-        if asked.ragged and (found := RAGGED_FORWARD.get(target.name, {}).get(head_dim)):
+        if asked.ragged and (found := plain.RAGGED_FORWARD.get(target.name, {}).get(head_dim)):
             return found
-        tables = FORWARD if plain and not scored else FORWARD | ROOMY_FORWARD
-        narrow = (asked.packed or asked.narrow) and not scored
-        tables = tables | NARROW_FORWARD if narrow else tables
+        roomy = asked.scored or not whole
+        tables = plain.FORWARD | plain.ROOMY_FORWARD if roomy else plain.FORWARD
+        narrow = (asked.packed or asked.narrow) and not asked.scored
+        tables = tables | plain.NARROW_FORWARD if narrow else tables
         # On sm_90 what more is asked of has the tiles of before, without branches.
         if other and target.name == "sm_90":
-            tables = FORWARD | SCORED_FORWARD
-        tables = tables | SCORED_FORWARD if scored else tables
+            tables = plain.FORWARD | scored.SCORED_FORWARD
+        tables = tables | scored.SCORED_FORWARD if asked.scored else tables
         # Head dims between powers of two have registers for no branch on sm_90.
         if uneven and not (other and target.name == "sm_90"):
-            tables = tables | (UNEVEN_FP32_FORWARD if uneven == "fp32" else UNEVEN_FORWARD)
-        tables = tables | CROWDED_FORWARD if asked.crowded else tables
-        rows = (tables | BIASED_BLOCKS if asked.biased_blocks else tables)[target.name]
+            own = scored.UNEVEN_FP32_FORWARD if uneven == "fp32" else scored.UNEVEN_FORWARD
+            tables = tables | own
+        tables = tables | scored.CROWDED_FORWARD if asked.crowded else tables
+        rows = (tables | scored.BIASED_BLOCKS if asked.biased_blocks else tables)[target.name]
         return rows[next(limit for limit in rows if head_dim <= limit)]
     if head_dim * dtype.itemsize > 256 or dtype == torch.float32:
         return WIDE_DEFAULT
