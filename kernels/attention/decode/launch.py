@@ -63,17 +63,6 @@ class _Cut:
     way: str
     in_pairs: bool
 
-    @property
-    def blocks(self) -> int:
-        return -(-self.rows // self.block_m)
-
-    def parts(self, group: int) -> tuple[int, ...]:
-        """The shape of partial results: packed, by the tokens there are and not by the longest
-        sequence."""
-        if self.tokens is not None:
-            return self.kv_heads, self.num_splits, self.tokens * group
-        return self.tiles, self.num_splits, self.rows
-
 
 def _cut(q: torch.Tensor, cache: Cache, asked: Decoding, target: Target, many: int) -> _Cut:
     """For ``many`` processors of ``target``."""
@@ -117,87 +106,76 @@ def launch(
 ) -> None:
     """Fill ``out`` and ``lse`` for checked arguments. Of packed queries q, ``asked.qv`` and
     out are (1, tokens, ...), lse is (heads, tokens)."""
-    group = q.shape[2] // cache.k.shape[2]
-    with targets.on_device_of(q, "q"):
-        cut = _cut(q, cache, asked, targets.current(), targets.multiprocessors())
-        part = stats = None
-        if cut.num_splits > 1:
-            shape = cut.parts(group)
-            part = q.new_empty((*shape, cache.v.shape[3]), dtype=torch.float32)
-            stats = q.new_empty((2, *shape), dtype=torch.float32)
-        _attend(q, cache, out, lse, asked, cut, part, stats)
-        if part is None or stats is None:
-            return
-        sizes = {"tiles": cut.tiles, "rows": cut.rows, "group": group}
-        kvcache_combine.launch(part, stats, out, lse, asked.sinks, asked.cu_q, **sizes)
-
-
-def _attend(
-    q: torch.Tensor,
-    cache: Cache,
-    out: torch.Tensor,
-    lse: torch.Tensor,
-    asked: Decoding,
-    cut: _Cut,
-    part: torch.Tensor | None,
-    stats: torch.Tensor | None,
-) -> None:
     heads, head_dim = q.shape[2:]
-    head_dim_v, target = cache.v.shape[3], targets.current()
-    rotary, config, qv = asked.rotary, cut.config, asked.qv
+    head_dim_v, rotary, qv = cache.v.shape[3], asked.rotary, asked.qv
+    group, natural = heads // cache.k.shape[2], q.dtype == torch.float32
+    unit = 1.0 if natural else LOG2_E
     names = ("slopes", "sinks", "cu_q", "cu_new")
     more = given(cache, rotary, **{name: getattr(asked, name) for name in names})
-    natural = q.dtype == torch.float32
-    unit = 1.0 if natural else LOG2_E
-    k, v = cache.bits if cut.way in ("fn", "fnuz") else (cache.k, cache.v)
-    k, v = cache.pairs if cut.in_pairs else (k, v)
-    block_d, block_dv = columns(target, q.dtype, head_dim, head_dim_v)
-    far = any(spans(one, config.block_n) for one in (k, v))
-    far = far or any(spans(one, 0) for one in (q, qv) if one is not None)
-    after = bool(asked.added) and target.overlaps_launches
-    noted(attention_kvcache, (cut.blocks * cut.num_splits * cut.tiles,))(
-        q=q,
-        qv=qv,
-        k=k,
-        v=v,
-        out=out,
-        lse=lse,
-        part=part,
-        stats=stats,
-        given=more,
-        length=cache.length,
-        added=asked.added,
-        strides=Layout.of(q=q, qv=qv, k=k, v=v, out=out),
-        positions=rotary.positions if rotary else None,
-        kv_heads=cut.kv_heads,
-        splits=cut.num_splits,
-        seqlen_q=cut.seqlen_q,
-        tokens=cut.tokens,
-        capacity=cache.capacity,
-        sight=Sight(asked.right, asked.left, asked.chunk),
-        scale=asked.scale * unit,
-        softcap=None if asked.softcap is None else asked.softcap * unit,
-        GROUP=heads // cut.kv_heads,
-        HEAD_DIM=head_dim,
-        HEAD_DIM_V=head_dim_v,
-        BLOCK_M=cut.block_m,
-        BLOCK_N=config.block_n,
-        BLOCK_D=block_d,
-        BLOCK_DV=block_dv,
-        PAGE_SIZE=cache.page_size,
-        CAUSAL=asked.causal,
-        NATURAL=natural,
-        ROTARY=rotary.columns if rotary else 0,
-        INTERLEAVED=rotary is not None and rotary.interleaved,
-        FP8=cut.way,
-        PAIRS=cut.in_pairs,
-        TURNED=config.turned,
-        EARLY=part is not None and target.overlaps_launches,
-        AFTER=after,
-        FAR=far,
-        **config.options(),
-        **({"launch_pdl": True} if after else {}),
-    )
+    with targets.on_device_of(q, "q"):
+        target = targets.current()
+        cut = _cut(q, cache, asked, target, targets.multiprocessors())
+        config, part, stats = cut.config, None, None
+        if cut.num_splits > 1:
+            # Packed by the tokens there are and not by the longest sequence.
+            shape = (cut.tiles, cut.num_splits, cut.rows)
+            if cut.tokens is not None:
+                shape = (cut.kv_heads, cut.num_splits, cut.tokens * group)
+            part = q.new_empty((*shape, head_dim_v), dtype=torch.float32)
+            stats = q.new_empty((2, *shape), dtype=torch.float32)
+        k, v = cache.bits if cut.way in ("fn", "fnuz") else (cache.k, cache.v)
+        k, v = cache.pairs if cut.in_pairs else (k, v)
+        block_d, block_dv = columns(target, q.dtype, head_dim, head_dim_v)
+        far = any(spans(one, config.block_n) for one in (k, v))
+        far = far or any(spans(one, 0) for one in (q, qv) if one is not None)
+        after = bool(asked.added) and target.overlaps_launches
+        noted(attention_kvcache, (-(-cut.rows // cut.block_m) * cut.num_splits * cut.tiles,))(
+            q=q,
+            qv=qv,
+            k=k,
+            v=v,
+            out=out,
+            lse=lse,
+            part=part,
+            stats=stats,
+            given=more,
+            length=cache.length,
+            added=asked.added,
+            strides=Layout.of(q=q, qv=qv, k=k, v=v, out=out),
+            positions=rotary.positions if rotary else None,
+            kv_heads=cut.kv_heads,
+            splits=cut.num_splits,
+            seqlen_q=cut.seqlen_q,
+            tokens=cut.tokens,
+            capacity=cache.capacity,
+            sight=Sight(asked.right, asked.left, asked.chunk),
+            scale=asked.scale * unit,
+            softcap=None if asked.softcap is None else asked.softcap * unit,
+            GROUP=group,
+            HEAD_DIM=head_dim,
+            HEAD_DIM_V=head_dim_v,
+            BLOCK_M=cut.block_m,
+            BLOCK_N=config.block_n,
+            BLOCK_D=block_d,
+            BLOCK_DV=block_dv,
+            PAGE_SIZE=cache.page_size,
+            CAUSAL=asked.causal,
+            NATURAL=natural,
+            ROTARY=rotary.columns if rotary else 0,
+            INTERLEAVED=rotary is not None and rotary.interleaved,
+            FP8=cut.way,
+            PAIRS=cut.in_pairs,
+            TURNED=config.turned,
+            EARLY=part is not None and target.overlaps_launches,
+            AFTER=after,
+            FAR=far,
+            num_warps=config.num_warps,
+            num_stages=config.num_stages,
+            **({"launch_pdl": True} if after else {}),
+        )
+        if part is not None and stats is not None:
+            sizes = {"tiles": cut.tiles, "rows": cut.rows, "group": group}
+            kvcache_combine.launch(part, stats, out, lse, asked.sinks, asked.cu_q, **sizes)
 
 
 def copied_ahead(x: torch.Tensor) -> bool:

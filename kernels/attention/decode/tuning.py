@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 import torch
 
@@ -23,14 +22,9 @@ class KvcacheConfig:
     max_m: int
     num_warps: int
     num_stages: int
-    waves_per_eu: int = 0
     per_sm: int = 2
     turned: bool = False
     alone: int = 0
-
-    def options(self) -> dict[str, Any]:
-        options = {"num_warps": self.num_warps, "num_stages": self.num_stages}
-        return options | ({"waves_per_eu": self.waves_per_eu} if self.waves_per_eu else {})
 
     def block_m(self, rows: int) -> int:
         return min(self.max_m, max(self.min_m, 1 << (rows - 1).bit_length()))
