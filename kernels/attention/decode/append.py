@@ -16,7 +16,7 @@ from kernels.runtime.launch import noted
 
 from .arguments import given
 from .cache import Cache, head_scale, keys_in_cache, owners, row_in_cache
-from .rotary import Rotary, load_rotated
+from .rotary import Rotary, load_columns, load_rotated
 
 ROWS = tl.constexpr(16)
 # Entries of packed sequences' bounds that are read at a time.
@@ -92,11 +92,9 @@ def kvcache_append(
         o_block = i_cache.to(tl.int64)
         o_place = o_key
 
-    o_d = tl.arange(0, BLOCK_D)
     k += i_b.to(tl.int64) * k_strides.batch
-    rows = k + o_token * k_strides.row + o_head * k_strides.head
     # [ROWS, BLOCK_D]
-    mask = in_rows[:, None] & (o_d < HEAD_DIM)[None, :]
+    rows = k + o_token * k_strides.row + o_head * k_strides.head
     if ROTARY:
         o_position = o_key
         if given.turned_from is not None:
@@ -107,35 +105,32 @@ def kvcache_append(
             INTERLEAVED,
         )  # fmt: skip
     else:
-        b_k = tl.load(rows[:, None] + o_d[None, :] * k_strides.column, mask=mask, other=0.0)
-    p_k = k_cache + o_block * k_cache_strides.batch + o_place * k_cache_strides.row
-    p_k += o_head * k_cache_strides.head
-    p_k = p_k[:, None] + o_d[None, :] * k_cache_strides.column
-    if FP8 != "":
-        b_k = quantised(b_k, given.k_scale, i_owner, o_head, FP8)
-    tl.store(p_k, b_k.to(k_cache.dtype.element_ty), mask=mask)
-
-    o_dv = tl.arange(0, BLOCK_DV)
+        b_k = load_columns(rows, in_rows, k_strides.column, HEAD_DIM, BLOCK_D)
+    to = k_cache + o_block * k_cache_strides.batch + o_place * k_cache_strides.row
+    put(b_k, to, k_cache_strides, given.k_scale, i_owner, o_head, in_rows, HEAD_DIM, FP8)
     v += i_b.to(tl.int64) * v_strides.batch
     rows = v + o_token * v_strides.row + o_head * v_strides.head
-    mask = in_rows[:, None] & (o_dv < HEAD_DIM_V)[None, :]
-    b_v = tl.load(rows[:, None] + o_dv[None, :] * v_strides.column, mask=mask, other=0.0)
-    p_v = v_cache + o_block * v_cache_strides.batch + o_place * v_cache_strides.row
-    p_v += o_head * v_cache_strides.head
-    if FP8 != "":
-        b_v = quantised(b_v, given.v_scale, i_owner, o_head, FP8)
-    tl.store(p_v[:, None] + o_dv[None, :] * v_cache_strides.column, b_v, mask=mask)
+    b_v = load_columns(rows, in_rows, v_strides.column, HEAD_DIM_V, BLOCK_DV)
+    to = v_cache + o_block * v_cache_strides.batch + o_place * v_cache_strides.row
+    put(b_v, to, v_cache_strides, given.v_scale, i_owner, o_head, in_rows, HEAD_DIM_V, FP8)
 
 
 @triton.jit
-def quantised(b_x, scale, i_b, o_head, FP8: tl.constexpr):
-    """e4m3 bits of rows of the heads ``o_head`` of sequence ``i_b``, or of one a row."""
-    b_x = b_x.to(tl.float32)
-    if scale is not None:
-        b_scale = head_scale(scale, i_b, o_head)
-        # Whatever is stored is read as 0 where it is 0, but for the NaN that 0 / 0 would be.
-        b_x = b_x / tl.where(b_scale == 0.0, 1.0, b_scale)[:, None]
-    return narrowed(b_x, FP8 == "fnuz")
+def put(b_x, to, strides, scale, i_b, o_head, in_rows, WIDTH: tl.constexpr, FP8: tl.constexpr):
+    """Store rows of the heads ``o_head`` where ``to`` says; in e4m3 bits if FP8, divided by the
+    scales of sequence ``i_b``, or of one a row."""
+    o_d = tl.arange(0, b_x.shape[1])
+    mask = in_rows[:, None] & (o_d < WIDTH)[None, :]
+    to += o_head * strides.head
+    if FP8 != "":
+        b_x = b_x.to(tl.float32)
+        if scale is not None:
+            b_scale = head_scale(scale, i_b, o_head)
+            # Whatever is stored is read as 0 where it is 0, but for the NaN that 0 / 0 would be.
+            b_x = b_x / tl.where(b_scale == 0.0, 1.0, b_scale)[:, None]
+        b_x = narrowed(b_x, FP8 == "fnuz")
+    to = to[:, None] + o_d[None, :] * strides.column
+    tl.store(to, b_x.to(to.dtype.element_ty), mask=mask)
 
 
 def launch(

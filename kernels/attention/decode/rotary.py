@@ -41,6 +41,14 @@ class Rotary:
 
 
 @triton.jit
+def load_columns(rows, in_rows, stride_d, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
+    """[R, BLOCK_D] from pointers ``rows`` [R]."""
+    o_d = tl.arange(0, BLOCK_D)
+    mask = in_rows[:, None] & (o_d < HEAD_DIM)[None, :]
+    return tl.load(rows[:, None] + o_d[None, :] * stride_d, mask=mask, other=0.0)
+
+
+@triton.jit
 def load_rotated(
     rows,
     o_position,
@@ -60,8 +68,7 @@ def load_rotated(
     """
     HALF: tl.constexpr = ROTARY // 2
     o_d = tl.arange(0, BLOCK_D)
-    mask = in_rows[:, None] & (o_d < HEAD_DIM)[None, :]
-    b_x = tl.load(rows[:, None] + o_d[None, :] * stride_d, mask=mask, other=0.0).to(tl.float32)
+    b_x = load_columns(rows, in_rows, stride_d, HEAD_DIM, BLOCK_D).to(tl.float32)
     turned = o_d < ROTARY
     if INTERLEAVED:
         first = o_d % 2 == 0
