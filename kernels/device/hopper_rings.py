@@ -93,10 +93,16 @@ def new_ring(desc, STAGES: gl.constexpr, READERS: gl.constexpr):
 
 
 @gluon.jit
-def pass_over(k_ring, v_ring, k_at, v_at, count):
-    """Give ``count`` stages of both rings back that only other readers use."""
+def pass_over(
+    k_ring, v_ring, k_at, v_at, count, OWN: gl.constexpr = 0, FOLLOWING: gl.constexpr = None
+):
+    """Give ``count`` stages of both rings back that only other readers use; in turns, unless
+    FOLLOWING is None, the number of whose barrier is that of the reader after this, OWN."""
     for _ in range(count):
         k_ring.wait(k_at)
+        if FOLLOWING is not None:
+            meet("sync", OWN)
+            meet("arrive", FOLLOWING)
         k_ring.release(k_at.stage)
         k_at = k_at.next()
         v_ring.wait(v_at)

@@ -32,7 +32,7 @@ from kernels.attention.hopper.products import (
 )
 from kernels.attention.hopper.tile_order import SIZES
 from kernels.attention.hopper.weight_pairs import pack
-from kernels.device.hopper_rings import ROWS, meet, new_ring, specialise
+from kernels.device.hopper_rings import ROWS, meet, new_ring, pass_over, specialise
 
 
 @gluon.jit
@@ -68,22 +68,6 @@ def _steps(
         acc = times(acc, factor, problem)
         p = pack(b_p, k_ring.memory.dtype)
     return acc, p, maximum, total, k_at, v_at
-
-
-@gluon.jit
-def _pass_over(k_ring, v_ring, k_at, v_at, count, problem, I_CONSUMER: gl.constexpr):
-    """Take part in the turns of ``count`` blocks that this consumer's rows do not see."""
-    for _ in range(count):
-        k_ring.wait(k_at)
-        if problem.IN_TURNS:
-            _turn("sync", I_CONSUMER, problem.CONSUMERS)
-            _turn("arrive", I_CONSUMER + 1, problem.CONSUMERS)
-        k_ring.release(k_at.stage)
-        k_at = k_at.next()
-        v_ring.wait(v_at)
-        v_ring.release(v_at.stage)
-        v_at = v_at.next()
-    return k_at, v_at
 
 
 @gluon.jit
@@ -179,9 +163,9 @@ def _consume(out, lse, rows, tiles, memory, problem, AHEAD: gl.constexpr, I_CONS
             i_first, i_uncut = problem.left_blocks(own, first_row, n_blocks, problem.BLOCK_M)
             # Blocks that only the rows of later consumers see.
             if problem.SKIP:
-                k_at, v_at = _pass_over(
-                    k_ring, v_ring, k_at, v_at, n_loaded - n_blocks, problem, I_CONSUMER
-                )
+                FOLLOWING: gl.constexpr = (I_CONSUMER + 1) % CONSUMERS if IN_TURNS else None
+                n = n_loaded - n_blocks
+                k_at, v_at = pass_over(k_ring, v_ring, k_at, v_at, n, I_CONSUMER, FOLLOWING)
 
             q_ring.wait(q_at)
             q = q_ring.memory.index(q_at.stage).reshape([ROWS, HEAD_DIM])
