@@ -69,42 +69,6 @@ def _norms(x):
     return tl.where(largest < float("inf"), tl.sqrt(tl.sum(x * x, 1)) * back, largest)
 
 
-@triton.jit
-def _write_bounds(
-    k,
-    v,
-    bounds,
-    places,
-    strides,
-    i_n,
-    i_bh,
-    n_n,
-    n_bh,
-    kv_heads,
-    seqlen_k,
-    HEAD_DIM: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-):
-    i_b = (i_bh // kv_heads).to(tl.int64)
-    i_h = (i_bh % kv_heads).to(tl.int64)
-    first = i_n * BLOCK_N
-    if places is not None:
-        begin, seqlen_k = place(places, i_n)
-        k += begin.to(tl.int64) * strides.k.row
-        v += begin.to(tl.int64) * strides.v.row
-        first = 0
-    o_n = (first + tl.arange(0, BLOCK_N)).to(tl.int64)[:, None]
-    o_d = tl.arange(0, BLOCK_D)[None, :]
-    inside = (o_n < seqlen_k) & (o_d < HEAD_DIM)
-    p_k = k + i_b * strides.k.batch + i_h * strides.k.head + o_n * strides.k.row + o_d
-    p_v = v + i_b * strides.v.batch + i_h * strides.v.head + o_n * strides.v.row + o_d
-    b_k = _magnitudes(tl.load(p_k, mask=inside, other=0.0))
-    b_v = _norms(tl.load(p_v, mask=inside, other=0.0))
-    tl.store(bounds + i_bh * n_n + i_n, tl.max(tl.max(b_k, 1), 0))
-    tl.store(bounds + (n_bh + i_bh) * n_n + i_n, tl.max(b_v, 0))
-
-
 @triton.jit(do_not_specialize=["sequences"])
 def attention_backward_hopper_prepare(
     k,
@@ -153,11 +117,25 @@ def attention_backward_hopper_prepare(
             if places is not None:
                 n_n = seqlen_k // BLOCK_N + sequences
                 places += n_m * PLACE
-            i_bound = pid - n_rows
-            _write_bounds(
-                k, v, bounds, places, strides, i_bound % n_n, i_bound // n_n, n_n,
-                batch * kv_heads, kv_heads, seqlen_k, HEAD_DIM, BLOCK_N, BLOCK_D,
-            )  # fmt: skip
+            i_n = (pid - n_rows) % n_n
+            i_bh = (pid - n_rows) // n_n
+            i_b = (i_bh // kv_heads).to(tl.int64)
+            i_h = (i_bh % kv_heads).to(tl.int64)
+            first = i_n * BLOCK_N
+            if places is not None:
+                begin, seqlen_k = place(places, i_n)
+                k += begin.to(tl.int64) * strides.k.row
+                v += begin.to(tl.int64) * strides.v.row
+                first = 0
+            o_n = (first + tl.arange(0, BLOCK_N)).to(tl.int64)[:, None]
+            o_d = tl.arange(0, BLOCK_D)[None, :]
+            inside = (o_n < seqlen_k) & (o_d < HEAD_DIM)
+            p_k = k + i_b * strides.k.batch + i_h * strides.k.head + o_n * strides.k.row + o_d
+            p_v = v + i_b * strides.v.batch + i_h * strides.v.head + o_n * strides.v.row + o_d
+            b_k = _magnitudes(tl.load(p_k, mask=inside, other=0.0))
+            b_v = _norms(tl.load(p_v, mask=inside, other=0.0))
+            tl.store(bounds + i_bh * n_n + i_n, tl.max(tl.max(b_k, 1), 0))
+            tl.store(bounds + (batch * kv_heads + i_bh) * n_n + i_n, tl.max(b_v, 0))
         return
     i_bh = pid // n_m
     i_h = (i_bh % heads).to(tl.int64)
