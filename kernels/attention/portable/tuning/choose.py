@@ -40,13 +40,6 @@ def measured(target: Target, head_dim: int, head_dim_v: int) -> bool:
     return head_dim == head_dim_v and head_dim in plain.FORWARD["sm_90"]
 
 
-def most_seen(seqlen_k: int, causal_offset: int | None, left_offset: int | None) -> int:
-    """How many keys a row sees at most."""
-    if causal_offset is None or left_offset is None:
-        return seqlen_k
-    return min(seqlen_k, causal_offset - left_offset + 1)
-
-
 @dataclass(frozen=True)
 class Asked:
     """What decides besides target, head dim and dtype: whether sequences are ``packed``, a window
@@ -73,10 +66,13 @@ class Asked:
     @classmethod
     def of(cls, target: Target, problem: Problem, describable: bool, alone: str | None) -> Asked:
         options, mask, keys = problem.options, problem.mask, problem.lengths[1]
+        most = keys  # that a row sees
+        if mask.causal and mask.left is not None:
+            most = min(keys, mask.offset - mask.left + 1)
         return cls(
             packed=problem.packed is not None,
             windowed=mask.left is not None,
-            narrow=most_seen(keys, mask.until, mask.left) <= plain.NARROW,
+            narrow=most <= plain.NARROW,
             grouped=problem.heads > problem.kv_heads,
             other=not measured(target, *problem.head_dims),
             describable=describable,
@@ -106,10 +102,10 @@ def choose_backward(
     if target.backend == "interpreter":
         return INTERPRETED_BACKWARD
     if dtype.itemsize == 2 and target.name in plain.BACKWARD:
-        if not (asked.describable or asked.scored or asked.other):
-            limit = next(limit for limit in plain.BACKWARD[target.name] if head_dim <= limit)
-            if own := plain.POINTERS_BACKWARD.get(target.name, {}).get(limit):
-                return own
+        limit = next(limit for limit in plain.BACKWARD[target.name] if head_dim <= limit)
+        by_pointers = plain.POINTERS_BACKWARD.get(target.name, {}).get(limit)
+        if by_pointers and not (asked.describable or asked.scored or asked.other):
+            return by_pointers
         other = asked.other or not asked.describable
         kind = uneven or ""
         if asked.crowded:
@@ -122,15 +118,14 @@ def choose_backward(
         tables = plain.BACKWARD | plain.OTHER_BACKWARD if other else plain.BACKWARD
         if (packed or asked.narrow) and not other:
             tables = tables | (plain.PACKED_BACKWARD if packed else plain.NARROW_BACKWARD)
-        limit = next(limit for limit in tables[target.name] if head_dim <= limit)
         found = tables[target.name][limit]
-        by_pointers = packed and not (asked.describable and found.tma)
-        if asked.scored or by_pointers:
+        undescribed = packed and not (asked.describable and found.tma)
+        if asked.scored or undescribed:
             tables = plain.BACKWARD | plain.ROOMY_BACKWARD
         shared_kv = plain.WINDOW_KV if asked.windowed else plain.GROUPED_KV
         by_one = (plain.PACKED_KV if packed else shared_kv).get(target.name, {})
         # Where there are descriptors, these tiles were measured with them alone.
-        one_loop = limit in by_one and not (by_pointers and found.tma)
+        one_loop = limit in by_one and not (undescribed and found.tma)
         if asked.grouped and one_loop and not other and not asked.scored:
             return replace(tables[target.name][limit], kv=by_one[limit])
         tables = tables | scored.SCORED_BACKWARD if asked.scored else tables
@@ -181,10 +176,10 @@ def choose_forward(
         fits = found and (asked.describable or not found.tma)
         if found and fits and whole and not other and not uneven:
             return found
-        if not (asked.describable or asked.scored or other):
-            limit = next(limit for limit in plain.FORWARD[target.name] if head_dim <= limit)
-            if own := plain.POINTERS_FORWARD.get(target.name, {}).get(limit):
-                return own
+        limit = next(limit for limit in plain.FORWARD[target.name] if head_dim <= limit)
+        by_pointers = plain.POINTERS_FORWARD.get(target.name, {}).get(limit)
+        if by_pointers and not (asked.describable or asked.scored or other):
+            return by_pointers
         if asked.ragged and (found := plain.RAGGED_FORWARD.get(target.name, {}).get(head_dim)):
             return found
         roomy = asked.scored or not whole
@@ -200,8 +195,8 @@ def choose_forward(
             own = scored.UNEVEN_FP32_FORWARD if uneven == "fp32" else scored.UNEVEN_FORWARD
             tables = tables | own
         tables = tables | scored.CROWDED_FORWARD if asked.crowded else tables
-        rows = (tables | scored.BIASED_BLOCKS if asked.biased_blocks else tables)[target.name]
-        return rows[next(limit for limit in rows if head_dim <= limit)]
+        tables = tables | scored.BIASED_BLOCKS if asked.biased_blocks else tables
+        return tables[target.name][limit]
     if head_dim * dtype.itemsize > 256 or dtype == torch.float32:
         return WIDE_DEFAULT
     return DEFAULT
