@@ -161,28 +161,6 @@ def copied(problem: Problem) -> bool:
     )
 
 
-def _programs(
-    problem: Problem, config: HopperConfig, tails: bool
-) -> tuple[torch.Tensor | None, tuple[int, int, int], tuple[int, ...]]:
-    """The list of packed sequences' tiles, how ``tails`` are cut, and the grid: of three axes where
-    a program has one tile ``once``."""
-    batch, seqlen_q, heads, _ = problem.q.shape
-    block_m, processors = ROWS * config.consumers, targets.multiprocessors()
-    if problem.packed is not None:
-        tiles, programs = listed(
-            problem, block_m, pairs=config.pairs, by_head=config.by_head, spare=processors
-        )
-        return tiles, (0, 0, 1), (min(programs, processors),)
-    per_head = triton.cdiv(seqlen_q, block_m)
-    programs = per_head * heads * batch
-    if config.once and not (config.pairs or config.tails) and programs <= processors:
-        return None, (0, 0, 1), (per_head, heads, batch)
-    if tails:
-        cut = tail_cut.cut(seqlen_q, heads * batch, config.consumers, processors)
-        return None, cut, (processors,)
-    return None, (0, 0, 1), (min(programs, processors),)
-
-
 def launch(
     problem: Problem,
     out: torch.Tensor,
@@ -210,8 +188,20 @@ def launch(
             window=None if left_offset is None else causal_offset - left_offset,
         )
         full = not causal and left_offset is None and packed is None
-        tiles, cut, grid = _programs(problem, config, full and config.tails)
-        once = len(grid) == 3
+        block_m = ROWS * config.consumers
+        per_head = triton.cdiv(seqlen_q, block_m)
+        tiles, cut, programs = None, (0, 0, 1), per_head * heads * batch
+        # Of one tile a program the grid has three axes.
+        once = config.once and not (config.pairs or config.tails) and programs <= processors
+        once = once and packed is None
+        if packed is not None:
+            tiles, programs = listed(
+                problem, block_m, pairs=config.pairs, by_head=config.by_head, spare=processors
+            )
+        elif full and config.tails:
+            programs = processors
+            cut = tail_cut.cut(seqlen_q, heads * batch, config.consumers, processors)
+        grid = (per_head, heads, batch) if once else (min(programs, processors),)
         noted(attention_forward_hopper, grid)(
             described(packed, q, ROWS, block_d),
             described(packed, k, config.block_n, block_d),

@@ -95,24 +95,6 @@ def supported(problem: Problem) -> bool:
     )
 
 
-def _chosen(problem: Problem) -> Fp8HopperConfig:
-    batch, seqlen_q, _, head_dim = problem.q.shape
-    mean = None if problem.packed is None else seqlen_q // batch
-    return choose(head_dim, problem.lengths[0], problem.mask.causal, mean)
-
-
-def _tiles(problem: Problem, config: Fp8HopperConfig) -> tuple[torch.Tensor | None, int]:
-    """The list of packed sequences' tiles, and how many programs there is work for."""
-    batch, seqlen_q, heads, head_dim = problem.q.shape
-    block_m = ROWS * config.consumers
-    if problem.packed is None:
-        return None, triton.cdiv(seqlen_q, block_m) * heads * batch
-    # By head as hopper/forward/launch.py has it.
-    by_head = not problem.mask.causal or head_dim > 128 or problem.lengths[0] > 1024
-    by_head, spare = by_head and config.consumers == 2, targets.multiprocessors()
-    return listed(problem, block_m, pairs=config.pairs, by_head=by_head, spare=spare)
-
-
 def launch(
     problem: Problem,
     out: torch.Tensor,
@@ -124,7 +106,9 @@ def launch(
     sequences after one that lists tiles, and the mask counts from each one's corner."""
     q, k, v, packed, scale = problem.q, problem.k, problem.v, problem.packed, problem.scale
     batch, seqlen_q, heads, head_dim = q.shape
-    config = config or _chosen(problem)
+    if config is None:
+        mean = None if packed is None else seqlen_q // batch
+        config = choose(head_dim, problem.lengths[0], problem.mask.causal, mean)
     block_d = max(64, triton.next_power_of_2(head_dim))
     # Of fp32 more columns than 128 leave no memory for keys.
     of_box = min(128 if out.dtype == torch.float32 else block_d, block_d)
@@ -136,11 +120,17 @@ def launch(
 
     with targets.on_device_of(q):
         processors = targets.multiprocessors()
-        tiles, programs = _tiles(problem, config)
-        room = 0 if packed is None else max(KEYS, config.block_n)
+        block_m, room = ROWS * config.consumers, 0
         if packed is None:
+            tiles, programs = None, triton.cdiv(seqlen_q, block_m) * heads * batch
             values, factors = prepare(v, heads, scale, scales)
         else:
+            # By head as hopper/forward/launch.py has it.
+            by_head = not problem.mask.causal or head_dim > 128 or problem.lengths[0] > 1024
+            by_head, room = by_head and config.consumers == 2, max(KEYS, config.block_n)
+            tiles, programs = listed(
+                problem, block_m, pairs=config.pairs, by_head=by_head, spare=processors
+            )
             values, factors = prepare(v[:1], heads, scale, scales, packed.keys, room)
         noted(attention_forward_fp8_hopper, (min(programs, processors),))(
             described(packed, q, ROWS, block_d),
