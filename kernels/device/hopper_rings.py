@@ -11,7 +11,7 @@ import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language._core import builtin
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernels.device.aggregates import aggregate
@@ -64,6 +64,13 @@ class Ring:
         ready = self.full.index(at.stage)
         mbarrier.expect(ready, BYTES)
         return ready
+
+    @gluon.jit
+    def fill(self, at, x, box, BYTES: gl.constexpr):
+        """Start to bring the ``box`` of ``x``, of so many BYTES, into a stage; the stage after."""
+        ready = self.acquire(at, BYTES)
+        tma.async_copy_global_to_shared(x, box, ready, self.memory.index(at.stage))
+        return at.next()
 
     @gluon.jit
     def wait(self, at):

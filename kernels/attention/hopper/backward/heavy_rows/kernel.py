@@ -8,11 +8,7 @@ turns, so that one's products fill the time in which the other exponentiates.
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared,
-    tma,
-    warpgroup_mma_wait,
-)
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma_wait
 
 from kernels.attention.common.numerics.constants import TO_BASE_2
 from kernels.attention.common.numerics.heavy_rows import is_marked
@@ -67,17 +63,10 @@ def _bits(found, i_round, WARPS: gl.constexpr):
 
 
 @gluon.jit
-def _copy(x, ring, at, box, N: gl.constexpr, HEAD_DIM: gl.constexpr):
-    """Start to bring the N rows of ``box`` into the ring."""
-    ready = ring.acquire(at, N * HEAD_DIM * 2)
-    tma.async_copy_global_to_shared(x, box, ready, ring.memory.index(at.stage))
-    return at.next()
-
-
-@gluon.jit
 def _produce(q, k, v, dout, cu_q, cu_k, memory, plan):
     N: gl.constexpr = plan.BLOCK_N
-    D: gl.constexpr = plan.HEAD_DIM
+    BYTES: gl.constexpr = N * plan.HEAD_DIM * 2
+    Q_BYTES: gl.constexpr = ROWS * plan.HEAD_DIM * 2
     at_0 = memory.q_0.first_to_fill()
     at_1 = memory.q_1.first_to_fill()
     k_at = memory.k.first_to_fill()
@@ -91,17 +80,17 @@ def _produce(q, k, v, dout, cu_q, cu_k, memory, plan):
                     tile = plan.tile(i_round * SOME + i_own, which, cu_q, cu_k)
                     for i in range(tile.first, tile.end):
                         at = tile.own.k_box(tile.i_kv, i * N)
-                        k_at = _copy(k, memory.k, k_at, at, N, D)
+                        k_at = memory.k.fill(k_at, k, at, BYTES)
                         if i == tile.first:
                             if (which & 1) != 0:
                                 box = tile.own.q_box(tile.i_h, tile.row)
-                                _copy(q, memory.q_0, at_0, box, ROWS, D)
-                                at_0 = _copy(dout, memory.dout_0, at_0, box, ROWS, D)
+                                memory.q_0.fill(at_0, q, box, Q_BYTES)
+                                at_0 = memory.dout_0.fill(at_0, dout, box, Q_BYTES)
                             if (which & 2) != 0:
                                 box = tile.own.q_box(tile.i_h, tile.row + ROWS)
-                                _copy(q, memory.q_1, at_1, box, ROWS, D)
-                                at_1 = _copy(dout, memory.dout_1, at_1, box, ROWS, D)
-                        v_at = _copy(v, memory.v, v_at, at, N, D)
+                                memory.q_1.fill(at_1, q, box, Q_BYTES)
+                                at_1 = memory.dout_1.fill(at_1, dout, box, Q_BYTES)
+                        v_at = memory.v.fill(v_at, v, at, BYTES)
 
 
 @gluon.jit

@@ -33,7 +33,7 @@ from kernels.device.hopper_rings import (
     specialise,
 )
 
-from .plan import Plan, matrix, scores
+from .plan import Plan, copy_tile, matrix, scores
 
 
 @aggregate
@@ -53,16 +53,6 @@ class Memory:
 
 
 @gluon.jit
-def _copy_tile(x, at_x, ready, to, stage, plan):
-    """Start to bring 128 keys or values."""
-    mbarrier.expect(ready, 2 * ROWS * plan.HEAD_DIM * 2)
-    i_b, i_kv, i = at_x
-    for j in gl.static_range(2):
-        at = [i_b, i_kv, (i * 2 + j) * ROWS, 0]
-        tma.async_copy_global_to_shared(x, at, ready, to.index(stage * 2 + j))
-
-
-@gluon.jit
 def _produce(q, k, v, dout, rows, memory, plan):
     BYTES: gl.constexpr = ROWS * plan.HEAD_DIM * 2 + ROWS * 4
     plan = plan.sizes_anew()
@@ -74,7 +64,7 @@ def _produce(q, k, v, dout, rows, memory, plan):
     all_rows = plan.batch * plan.heads * plan.padded_q()
     tile = plan.tile(0)
     at_kv = (tile.i_b, tile.i_kv, tile.i)
-    _copy_tile(k, at_kv, memory.k_full.index(0), memory.k, 0, plan)
+    copy_tile(k, at_kv, memory.k_full.index(0), memory.k, 0, plan)
     for i_turn in range(plan.turns()):
         if plan.exists(i_turn):
             following = tile
@@ -89,7 +79,7 @@ def _produce(q, k, v, dout, rows, memory, plan):
                 tma.async_copy_global_to_shared(rows, [i_row], ready, memory.lse.index(at.stage))
                 if (i == 0) & (i_turn == 0):
                     at_kv = (tile.i_b, tile.i_kv, tile.i)
-                    _copy_tile(v, at_kv, memory.v_full.index(0), memory.v, 0, plan)
+                    copy_tile(v, at_kv, memory.v_full.index(0), memory.v, 0, plan)
                 ready = dout_ring.acquire(at, BYTES)
                 to = dout_ring.memory.index(at.stage)
                 tma.async_copy_global_to_shared(dout, at_q, ready, to)
@@ -104,8 +94,8 @@ def _produce(q, k, v, dout, rows, memory, plan):
                     mbarrier.wait(memory.kv_empty.index(stage), kv_at.phase)
                     following = plan.tile(i_turn + 1)
                     at_kv = (following.i_b, following.i_kv, following.i)
-                    _copy_tile(k, at_kv, memory.k_full.index(stage), memory.k, stage, plan)
-                    _copy_tile(v, at_kv, memory.v_full.index(stage), memory.v, stage, plan)
+                    copy_tile(k, at_kv, memory.k_full.index(stage), memory.k, stage, plan)
+                    copy_tile(v, at_kv, memory.v_full.index(stage), memory.v, stage, plan)
             tile = following
             kv_at = kv_at.next()
 

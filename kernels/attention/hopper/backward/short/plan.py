@@ -5,7 +5,7 @@ Aggregates read their annotations when they are built, so nothing here postpones
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma
 
 from kernels.attention.hopper.backward.block import keys, keys_before
 from kernels.attention.hopper.tile_order import anew
@@ -58,17 +58,11 @@ class Plan:
     @gluon.jit
     def of_a_head(self):
         """Tiles of one head."""
-        if self.OF_KEYS:
-            return gl.cdiv(self.seqlen_k, 2 * ROWS)
-        else:
-            return gl.cdiv(self.seqlen_q, 2 * ROWS)
+        return gl.cdiv(self.seqlen_k if self.OF_KEYS else self.seqlen_q, 2 * ROWS)
 
     @gluon.jit
     def all_heads(self):
-        if self.OF_KEYS:
-            return self.batch * self.kv_heads
-        else:
-            return self.batch * self.heads
+        return self.batch * (self.kv_heads if self.OF_KEYS else self.heads)
 
     @gluon.jit
     def place(self, i_turn):
@@ -162,6 +156,16 @@ class Plan:
     def row(self, tile, i_h, i_m):
         """Where a block of rows lies in workspaces."""
         return (tile.i_b * self.heads + i_h) * self.padded_q() + i_m * ROWS
+
+
+@gluon.jit
+def copy_tile(x, at_x, ready, to, stage, plan):
+    """Start to bring the 128 rows that are tile i of a head, ``at_x`` its entry, head and i."""
+    mbarrier.expect(ready, 2 * ROWS * plan.HEAD_DIM * 2)
+    i_b, i_h, i = at_x
+    for j in gl.static_range(2):
+        at = [i_b, i_h, (i * 2 + j) * ROWS, 0]
+        tma.async_copy_global_to_shared(x, at, ready, to.index(stage * 2 + j))
 
 
 @gluon.jit

@@ -35,7 +35,7 @@ from kernels.device.hopper_rings import (
     specialise,
 )
 
-from .plan import Plan, matrix, scores
+from .plan import Plan, copy_tile, matrix, scores
 
 AHEAD = gl.constexpr(1)  # the step of a tile at which the next one's rows are asked for
 
@@ -72,34 +72,20 @@ class Output:
 
 
 @gluon.jit
-def _copy_tile(x, tile, ready, to, stage):
-    """Start to bring 128 rows."""
-    for j in gl.static_range(2):
-        at = [tile.i_b, tile.i_h, (tile.i * 2 + j) * ROWS, 0]
-        tma.async_copy_global_to_shared(x, at, ready, to.index(stage * 2 + j))
-
-
-@gluon.jit
 def _copy_queries(q, dout, tile, q_at, memory, plan):
     """Start to bring Q and dO of a tile."""
-    BYTES: gl.constexpr = 2 * ROWS * plan.HEAD_DIM * 2
     mbarrier.wait(memory.q_empty.index(q_at.stage), q_at.phase)
-    ready = memory.q_full.index(q_at.stage)
-    mbarrier.expect(ready, BYTES)
-    _copy_tile(q, tile, ready, memory.q, q_at.stage)
-    ready = memory.dout_full.index(q_at.stage)
-    mbarrier.expect(ready, BYTES)
-    _copy_tile(dout, tile, ready, memory.dout, q_at.stage)
+    at_q = (tile.i_b, tile.i_h, tile.i)
+    copy_tile(q, at_q, memory.q_full.index(q_at.stage), memory.q, q_at.stage, plan)
+    copy_tile(dout, at_q, memory.dout_full.index(q_at.stage), memory.dout, q_at.stage, plan)
 
 
 @gluon.jit
 def _produce(q, k, v, dout, memory, plan):
     plan = plan.sizes_anew()
     BYTES: gl.constexpr = ROWS * plan.HEAD_DIM * 2
-    k_ring = memory.k
-    v_ring = memory.v
-    k_at = k_ring.first_to_fill()
-    v_at = v_ring.first_to_fill()
+    k_at = memory.k.first_to_fill()
+    v_at = memory.v.first_to_fill()
     q_at = Cursor(gl.to_tensor(0), gl.to_tensor(1), 2)
     _copy_queries(q, dout, plan.tile(0), q_at, memory, plan)
     q_at = q_at.next()
@@ -108,12 +94,8 @@ def _produce(q, k, v, dout, memory, plan):
             tile = plan.tile(i_turn)
             for i in range(tile.blocks):
                 at_k = [tile.i_b, tile.i_kv, (tile.first + i) * ROWS, 0]
-                ready = k_ring.acquire(k_at, BYTES)
-                tma.async_copy_global_to_shared(k, at_k, ready, k_ring.memory.index(k_at.stage))
-                k_at = k_at.next()
-                ready = v_ring.acquire(v_at, BYTES)
-                tma.async_copy_global_to_shared(v, at_k, ready, v_ring.memory.index(v_at.stage))
-                v_at = v_at.next()
+                k_at = memory.k.fill(k_at, k, at_k, BYTES)
+                v_at = memory.v.fill(v_at, v, at_k, BYTES)
                 if (i == gl.minimum(AHEAD, tile.blocks - 1)) & plan.exists(i_turn + 1):
                     following = plan.tile(i_turn + 1)
                     _copy_queries(q, dout, following, q_at, memory, plan)

@@ -78,11 +78,8 @@ def _copy_rows(x, to, full, FIRST: gl.constexpr, work):
 @gluon.jit
 def _copy_block(x, ring, at, i, work):
     """Start to bring the block i of keys or values into the ring."""
-    ready = ring.acquire(at, work.BLOCK_N * work.HEAD_DIM * 2)
-    to = ring.memory.index(at.stage)
-    at_x = [work.i_b, work.i_kv, i * work.BLOCK_N, 0]
-    tma.async_copy_global_to_shared(x, at_x, ready, to)
-    return at.next()
+    box = [work.i_b, work.i_kv, i * work.BLOCK_N, 0]
+    return ring.fill(at, x, box, work.BLOCK_N * work.HEAD_DIM * 2)
 
 
 @gluon.jit
