@@ -48,31 +48,6 @@ class Sequence:
             return [self.k_at, i_kv, row, 0]
 
 
-@gluon.jit
-def listed_turns(tiles, PAIRS: gl.constexpr):
-    """How many blocks of rows a program walks at most of a list (hopper/packed/tiles.py)."""
-    n_rounds = gl.cdiv(gl.load(tiles), gl.num_programs(0))
-    return 2 * n_rounds if PAIRS else n_rounds
-
-
-@gluon.jit
-def listed_tile(i_turn, tiles, causal_offset, left_offset, PAIRS: gl.constexpr):
-    """Block of rows, head and sequence of this program's turn, whether it exists, and which number
-    the sequence has: in the order of the list, every other round backwards."""
-    i_unit = to_and_fro(i_turn // 2 if PAIRS else i_turn)
-    # There is room behind the last: all is read at once and then perhaps not used.
-    at = tiles + (1 + i_unit) * FIELDS
-    i_h = gl.load(at)
-    i_m = gl.load(at + 1 + i_turn % 2) if PAIRS else gl.load(at + 1)
-    seqlen_q = gl.load(at + 4)
-    seqlen_k = gl.load(at + 6)
-    last = causal_offset + seqlen_k - seqlen_q
-    first = left_offset + seqlen_k - seqlen_q
-    own = Sequence(gl.load(at + 3), gl.load(at + 5), seqlen_q, seqlen_k, last, first, True)
-    exists = (i_unit < gl.load(tiles)) & (i_m >= 0)
-    return i_m, i_h, own, exists, gl.load(at + 7)
-
-
 @aggregate
 class Problem:
     """Sizes, and how they are cut. Of packed sequences ``batch`` is not used, ``seqlen_q`` counts
@@ -139,7 +114,8 @@ class Problem:
         n_m = gl.cdiv(self.seqlen_q, self.BLOCK_M)
         n_heads = self.heads * self.batch
         if self.PACKED:
-            return listed_turns(tiles, self.PAIRS)
+            n_rounds = gl.cdiv(gl.load(tiles), gl.num_programs(0))
+            return 2 * n_rounds if self.PAIRS else n_rounds
         elif self.ONCE:
             return 1
         elif self.TAILS:
@@ -153,12 +129,21 @@ class Problem:
     @gluon.jit
     def tile(self, i_turn, tiles):
         """First row, head and sequence of this program's turn, whether it exists, and the
-        sequence's number."""
+        sequence's number; of packed sequences in the order of the list (hopper/packed/tiles.py),
+        every other round backwards."""
         if self.PACKED:
-            i_m, i_h, own, exists, i_b = listed_tile(
-                i_turn, tiles, self.causal_offset, self.left_offset, self.PAIRS
-            )
-            return i_m * self.BLOCK_M, i_h, own, exists, i_b
+            i_unit = to_and_fro(i_turn // 2 if self.PAIRS else i_turn)
+            # There is room behind the last: all is read at once and then perhaps not used.
+            at = tiles + (1 + i_unit) * FIELDS
+            i_h = gl.load(at)
+            i_m = gl.load(at + 1 + i_turn % 2) if self.PAIRS else gl.load(at + 1)
+            seqlen_q = gl.load(at + 4)
+            seqlen_k = gl.load(at + 6)
+            last = self.causal_offset + seqlen_k - seqlen_q
+            first = self.left_offset + seqlen_k - seqlen_q
+            own = Sequence(gl.load(at + 3), gl.load(at + 5), seqlen_q, seqlen_k, last, first, True)
+            exists = (i_unit < gl.load(tiles)) & (i_m >= 0)
+            return i_m * self.BLOCK_M, i_h, own, exists, gl.load(at + 7)
         else:
             return self.walked(i_turn)
 
@@ -244,10 +229,7 @@ class Problem:
     @gluon.jit
     def factors_at(self, i_h, i_b):
         """Where those of a head begin; its output's stands ``heads`` after its scores'."""
-        if self.BY_SEQUENCE:
-            return i_b * (2 * self.heads) + i_h
-        else:
-            return i_h
+        return i_b * (2 * self.heads) + i_h if self.BY_SEQUENCE else i_h
 
     @gluon.jit
     def first_lse(self, own, i_h):

@@ -65,12 +65,6 @@ def values(p, v_ring, v_at, acc, problem):
 
 
 @gluon.jit
-def wait_for_scores(s, problem):
-    """Values may still be multiplied."""
-    return warpgroup_mma_wait(2 if problem.SPLIT else 1, deps=[s])
-
-
-@gluon.jit
 def wait_for_values(acc, problem):
     if not problem.SPLIT:
         return (warpgroup_mma_wait(0, deps=[acc[0]]),)

@@ -27,7 +27,6 @@ from kernels.attention.hopper.products import (
     scores,
     times,
     values,
-    wait_for_scores,
     wait_for_values,
 )
 from kernels.attention.hopper.tile_order import SIZES
@@ -56,7 +55,7 @@ def _steps(
         acc = values(p, v_ring, v_at, acc, problem)
         if problem.IN_TURNS:
             _turn("arrive", I_CONSUMER + 1, problem.CONSUMERS)
-        s = wait_for_scores(s, problem)
+        s = warpgroup_mma_wait(2 if problem.SPLIT else 1, deps=[s])  # not for the values
         k_ring.release(k_at.stage)
         k_at = k_at.next()
         if MASKED:
