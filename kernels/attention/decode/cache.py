@@ -96,12 +96,6 @@ def keys_before(leftpad, i_b):
 
 
 @triton.jit
-def added_to(cu_new, i_b):
-    """How many keys came for sequence ``i_b``."""
-    return tl.maximum(tl.load(cu_new + i_b + 1) - tl.load(cu_new + i_b), 0)
-
-
-@triton.jit
 def owners(cu, batch, o_token, BLOCK: tl.constexpr):
     """The sequence of each of packed tokens: as many as end at it or before it. Of what lies behind
     the last it is ``batch``."""

@@ -6,8 +6,6 @@ keys: every key is read once. The combine step (decode/combine.py) adds the part
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
@@ -17,10 +15,9 @@ from kernels.attention.common.numerics.constants import TO_BASE_2
 from kernels.attention.common.numerics.e4m3 import both_widened, in_fp16
 from kernels.attention.common.numerics.products import head_product
 from kernels.attention.common.scores import finite, tanh
-from kernels.device.products import add_product, loaded_as_fp32, sum_type
+from kernels.device.products import add_product, sum_type
 
 from .cache import (
-    added_to,
     chunk_of,
     head_scale,
     keys_before,
@@ -36,15 +33,6 @@ from .cache import (
 from .combine import finished
 from .rotary import load_rotated
 from .tiles import as_operand, block_at, load_tokens
-
-
-class Sight(NamedTuple):
-    """How far a token sees, as one argument: ``right`` and ``left`` of the key under it, and of
-    which ``chunk``; None where nothing is hidden."""
-
-    right: Any
-    left: Any
-    chunk: Any
 
 
 @triton.jit(do_not_specialize=["length", "added"])
@@ -91,10 +79,12 @@ def attention_kvcache(
 ):
     """Row r of a tile is query token r // GROUP of head r % GROUP of those that share a key head.
 
-    Token i of ``seqlen_q`` sees key j of n when, with d = n - seqlen_q, j <= i + d + right (CAUSAL)
-    and j >= i + d + left (unless that is None), of chunks of keys if given that of key i + d only.
-    With cu_q a sequence has queries of its own number, packed one after the other: ``tokens`` in
-    all. Of each sequence the first ``seqlen_q`` are answered then, and d counts all that it has.
+    ``sight`` is how far a token sees: ``right`` and ``left`` of the key under it, and of which
+    ``chunk``; None where nothing is hidden. Token i of ``seqlen_q`` sees key j of n when, with
+    d = n - seqlen_q, j <= i + d + right (CAUSAL) and j >= i + d + left (unless that is None), of
+    chunks of keys if given that of key i + d only. With cu_q a sequence has queries of its own
+    number, packed one after the other: ``tokens`` in all. Of each sequence the first ``seqlen_q``
+    are answered then, and d counts all that it has.
     With a table key j is row j % PAGE_SIZE of page table[sequence, j // PAGE_SIZE]. With ``part``
     this program's share of the keys goes to ``part`` (unnormalised) and ``stats`` (maximum, then
     sum), else to out and lse. NATURAL: powers of e, else of 2, with log2(e) in ``scale`` and
@@ -133,7 +123,7 @@ def attention_kvcache(
     o_first_q, n_all, n_q = queries_of(cu_q, i_b, seqlen_q)
     n_before = keys_in_cache(given.seqlens, length, i_b, capacity)
     if given.cu_new is not None:
-        added = added_to(given.cu_new, i_b)
+        added = tl.maximum(tl.load(given.cu_new + i_b + 1) - tl.load(given.cu_new + i_b), 0)
     seqlen_k = tl.minimum(n_before + added, capacity)
     diagonal = seqlen_k - n_all
 
@@ -266,8 +256,6 @@ def attention_kvcache(
             b_k, b_k_odd = both_widened(b_k, FP8)
         else:
             b_k = as_operand(b_k, b_q.dtype, FP8)
-        if FP8 != "" and b_q.dtype == tl.float32:
-            b_k = loaded_as_fp32(b_k)
         # [BLOCK_M, BLOCK_N], or TURNED
         b_s = head_product(b_k, b_q) if TURNED else head_product(b_q, b_k)
         if qv is not None:
@@ -324,8 +312,6 @@ def attention_kvcache(
             b_out_odd = add_product(b_out_odd, b_v_odd, b_p.to(b_v.dtype))
         else:
             b_v = as_operand(b_v, b_q.dtype, FP8)
-        if FP8 != "" and b_q.dtype == tl.float32:
-            b_v = loaded_as_fp32(b_v)
         if TURNED:
             b_out = add_product(b_out, b_v, b_p.to(b_v.dtype))
         else:

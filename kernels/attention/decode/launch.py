@@ -17,7 +17,7 @@ from kernels.runtime.targets import Target
 from . import combine as kvcache_combine
 from .arguments import given
 from .cache import Cache
-from .kernel import Sight, attention_kvcache
+from .kernel import attention_kvcache
 from .rotary import Rotary
 from .tuning import KvcacheConfig, alone, choose, choose_splits
 
@@ -148,7 +148,7 @@ def launch(
             seqlen_q=cut.seqlen_q,
             tokens=cut.tokens,
             capacity=cache.capacity,
-            sight=Sight(asked.right, asked.left, asked.chunk),
+            sight=(asked.right, asked.left, asked.chunk),
             scale=asked.scale * unit,
             softcap=None if asked.softcap is None else asked.softcap * unit,
             GROUP=group,

@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 
 from kernels.attention.common.numerics.e4m3 import widened
+from kernels.device.products import loaded_as_fp32
 
 
 @triton.jit
@@ -42,4 +43,4 @@ def as_operand(b_x, KIND: tl.constexpr, FP8: tl.constexpr):
         b_x = b_x.to(KIND)
     elif FP8 != "":
         b_x = widened(b_x, FP8 == "fnuz").to(KIND)
-    return b_x
+    return loaded_as_fp32(b_x) if FP8 != "" and tl.float32 == KIND else b_x
