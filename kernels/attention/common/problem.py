@@ -14,7 +14,7 @@ from .block_masks import Blocks, listed
 from .columns import columns
 from .numerics import exactness
 from .options import PLAIN, Options
-from .packed.sequences import Packed, Sequences
+from .packed.sequences import Begins, Packed
 
 
 class Mask(NamedTuple):
@@ -24,10 +24,6 @@ class Mask(NamedTuple):
     causal: bool
     offset: int
     left: int | None
-
-    @property
-    def until(self) -> int | None:
-        return self.offset if self.causal else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,10 +68,10 @@ class Problem:
         return None if self.packed is None else self.q.shape[1]
 
     @property
-    def sequences(self) -> Sequences:
-        if self.packed is None:
-            return Sequences()
-        return Sequences(self.packed.queries, self.packed.keys)
+    def sequences(self) -> tuple[Begins | None, Begins | None]:
+        """Packed queries and keys as one argument of a kernel; None of both where a batch has
+        them."""
+        return (None, None) if self.packed is None else (self.packed.queries, self.packed.keys)
 
     @property
     def sizes(self) -> dict[str, Any]:
@@ -114,8 +110,8 @@ class Problem:
         one, mask = self.options, self.mask
         if one.block_mask is None or one.block_rows is None or one.block_columns is None:
             return Blocks()
-        sizes = (one.block_rows, one.block_columns)
-        return listed(one.block_mask, *sizes, mask.until, mask.left, owns_keys=owns_keys)
+        sizes, until = (one.block_rows, one.block_columns), mask.offset if mask.causal else None
+        return listed(one.block_mask, *sizes, until, mask.left, owns_keys=owns_keys)
 
     @property
     def scores(self) -> tuple[int, int, int, int]:

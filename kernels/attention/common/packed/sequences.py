@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 import triton
@@ -19,13 +19,6 @@ from kernels.runtime.descriptors import (
 # What ``bounds`` takes: where sequences begin, or a pair of this and of how many rows of each are
 # used. A pair is an argument of its own type, so that kernels of all rows stay what they are.
 Begins: TypeAlias = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
-
-
-class Sequences(NamedTuple):
-    """Packed queries and keys as one argument of a kernel; None of both where a batch has them."""
-
-    queries: Begins | None = None
-    keys: Begins | None = None
 
 
 @dataclass(frozen=True)
@@ -111,10 +104,7 @@ def length(cu, i_b, o_first, VOLATILE: tl.constexpr = False):
 @triton.jit
 def behind(cu, i_b, o_first, rows):
     """The row behind a sequence of ``rows``, and behind those of it that are not used."""
-    if isinstance(cu, tl.tensor):
-        return o_first + rows
-    else:
-        return tl.load(cu[0] + i_b + 1)
+    return o_first + rows if isinstance(cu, tl.tensor) else tl.load(cu[0] + i_b + 1)
 
 
 @triton.jit
