@@ -37,7 +37,11 @@ def gradients(
     options = problem.options
     found, dbias = reserved(problem), None
     if bias_grad and options.bias is not None:
-        dbias = _reserved_for(options.bias, problem.scores)
+        refuse_wide("its gradient", problem.scores)
+        # What no query sees is not visited. Blocks of one head meet no other's: no atomics.
+        whole = tuple(options.bias.shape) == problem.scores
+        kind = options.bias.dtype if whole else torch.float32
+        dbias = torch.zeros(problem.scores, dtype=kind, device=options.bias.device)
     if not given.out.numel() or not problem.k.numel():
         return _of_nothing(problem, given, found, bias_grad)
     with targets.on_device_of(problem.q, "q"):
@@ -75,13 +79,6 @@ def reserved(problem: Problem) -> Found:
         for one in (problem.q, problem.k, problem.v)
     )
     return dq, dk, dv
-
-
-def _reserved_for(bias: torch.Tensor, scores: tuple[int, int, int, int]) -> torch.Tensor:
-    refuse_wide("its gradient", scores)
-    # What no query sees is not visited. Blocks of one head meet no other's: no atomics.
-    kind = bias.dtype if tuple(bias.shape) == scores else torch.float32
-    return torch.zeros(scores, dtype=kind, device=bias.device)
 
 
 def _of_nothing(
