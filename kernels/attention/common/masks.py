@@ -27,6 +27,30 @@ def keys_of_rows(
 
 
 @triton.jit
+def keys_walked(
+    o_row, causal_offset, left_offset, scores, CAUSAL: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr, BRANCH: tl.constexpr = False,
+):  # fmt: skip
+    """Of ROWS rows from ``o_row`` on the first key that is walked, the first that no left limit
+    hides from some, and ``keys_of_rows``'s two. Of lists of blocks all that is listed, where with
+    BRANCH whole blocks are known."""
+    LISTED: tl.constexpr = scores.blocks.listed is not None
+    o_end, o_full = keys_of_rows(o_row, scores.columns, causal_offset, CAUSAL, ROWS, BLOCK)
+    if LISTED:
+        # Only what is listed; without branches none of it counts as seen by every row.
+        o_end = tl.load(scores.own.blocks) * scores.blocks.span
+        o_full = o_full if BRANCH else 0
+    o_first = 0
+    o_inner = 0
+    if left_offset is not None and (not LISTED or BRANCH):
+        # Before the whole blocks, those whose first keys some rows no longer see.
+        o_inner = tl.cdiv(tl.maximum(o_row + ROWS - 1 + left_offset, 0), BLOCK) * BLOCK
+        if not LISTED:
+            o_first = tl.maximum(o_row + left_offset, 0) // BLOCK * BLOCK
+    return o_first, o_inner, o_full, o_end
+
+
+@triton.jit
 def up_to(b_last, COLUMNS: tl.constexpr):
     """(rows, COLUMNS): the columns from 0 up to ``b_last`` of each row, and it."""
     o_low = tl.arange(0, 8)

@@ -257,16 +257,22 @@ def dropped(b_values, b_keep, scores, ROUNDED: tl.constexpr = False):
 
 
 @triton.jit
-def marked(b_p, b_keep):
-    """Weights, which have no sign, with one that says which dropout keeps: a register less a weight
-    than both of them. By bits, for NaN have a sign, too."""
-    b_bits = b_p.to(tl.int32, bitcast=True)
-    return tl.where(b_keep, b_bits, b_bits | -0x80000000).to(tl.float32, bitcast=True)
+def left_of(
+    b_values, scores, i_row, i_col, ROUNDED: tl.constexpr = False, SUMS: tl.constexpr = tl.float32
+):
+    """Values as they are without dropout, else ``dropped`` where ``kept`` has none."""
+    if scores.asked.seed is not None:
+        b_keep = kept(scores, i_row, i_col, b_values.shape[0], b_values.shape[1], SUMS)
+        b_values = dropped(b_values, b_keep, scores, ROUNDED)
+    return b_values
 
 
 @triton.jit
-def is_kept(b_marked):
-    return b_marked.to(tl.int32, bitcast=True) >= 0
+def marked(b_p, b_keep):
+    """Weights, which have no sign, with one that says which dropout keeps: a register less a weight
+    than both of them. By bits, for NaN have a sign, too: those it keeps are not negative."""
+    b_bits = b_p.to(tl.int32, bitcast=True)
+    return tl.where(b_keep, b_bits, b_bits | -0x80000000).to(tl.float32, bitcast=True)
 
 
 @triton.constexpr_function

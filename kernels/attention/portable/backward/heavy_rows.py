@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from kernels.attention.common.addressing import Layout, near
-from kernels.attention.common.masks import keys_of_rows, since, up_to
+from kernels.attention.common.masks import keys_walked, since, up_to
 from kernels.attention.common.numerics.constants import TO_BASE_2
 from kernels.attention.common.numerics.heavy_rows import is_marked
 from kernels.attention.common.numerics.products import head_product
@@ -24,8 +24,7 @@ from kernels.attention.common.problem import Given, Problem
 from kernels.attention.common.program_order import block_of
 from kernels.attention.common.scores import (
     Scores,
-    dropped,
-    kept,
+    left_of,
     modified,
     of_head,
     place,
@@ -82,9 +81,7 @@ def add_keys(
         b_s = head_product(b_q, b_k, WIDE=True)
         b_s, _ = modified(b_s, scores, o_row, o_m[:, None], i_n, o_n[None, :], False)
         b_dp = head_product(b_dout, b_v, WIDE=True)
-        if scores.asked.seed is not None:
-            b_keep = kept(scores, o_row, i_n, BLOCK_M, BLOCK_N)
-            b_dp = dropped(b_dp, b_keep, scores, True)
+        b_dp = left_of(b_dp, scores, o_row, i_n, True)
         seen = None
         if MASKED:
             seen = up_to(b_last - i_n, BLOCK_N) if TILE.CAUSAL else i_n + o_n[None, :] < seqlen_k
@@ -198,13 +195,9 @@ def attention_backward_marked(
                     b_total += tl.exp2(tl.load(asked.sinks + i_h) * TO_BASE_2 - b_exponent)
                     b_more -= b_total * b_start
                 unit = scale if asked.factor is None else 1.0
-                o_end, o_full = keys_of_rows(i_row, own_k, own_offset, CAUSAL, BLOCK_M, BLOCK_N)
-                o_first = 0
-                if left_offset is not None:
-                    o_first = tl.maximum(i_row + own_left, 0) // BLOCK_N * BLOCK_N
-                if blocks.listed is not None:
-                    o_first = 0
-                    o_end = tl.load(scores.own.blocks) * blocks.span
+                o_first, _, o_full, o_end = keys_walked(
+                    i_row, own_offset, own_left, scores, CAUSAL, BLOCK_M, BLOCK_N
+                )
                 at = Place(i_b, i_h // heads_per_kv, i_row, own_offset, own_left)
                 TILE: tl.constexpr = tile_of(
                     HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL

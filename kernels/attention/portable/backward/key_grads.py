@@ -15,7 +15,6 @@ from kernels.attention.common.scores import (
     Scores,
     dropped,
     is_far,
-    is_kept,
     kept,
     marked,
     modified,
@@ -31,10 +30,7 @@ from .tiles import divided, exponents, load_both, load_rows, shifted, weights
 @triton.jit
 def load_of_rows(at, in_m, other, WHOLE: tl.constexpr):
     """A number a row; ``other`` where it is not ``in_m``, unless the block is WHOLE."""
-    if WHOLE:
-        return tl.load(at)
-    else:
-        return tl.load(at, mask=in_m, other=other)
+    return tl.load(at) if WHOLE else tl.load(at, mask=in_m, other=other)
 
 
 @triton.jit
@@ -160,7 +156,7 @@ def accumulate_kv(
             if LATE:
                 b_delta = load_of_rows(delta + (o_head + i_m) + o_m, in_m, 0.0, WHOLE)
             if scores.asked.seed is not None:
-                b_dp = dropped(b_dp, is_kept(b_p), scores)
+                b_dp = dropped(b_dp, b_p.to(tl.int32, bitcast=True) >= 0, scores)
                 b_p = tl.abs(b_p)
             b_ds = b_p * (b_dp - b_delta[None, :])
         b_dk = add_product(b_dk, b_ds * b_slope if EXACT else b_ds, b_q)

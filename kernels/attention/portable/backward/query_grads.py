@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from kernels.attention.common.masks import keys_of_rows, since, up_to
+from kernels.attention.common.masks import keys_walked, since, up_to
 from kernels.attention.common.numerics.constants import TO_BASE_2
 from kernels.attention.common.numerics.products import head_product
 from kernels.attention.common.packed.sequences import bounds
@@ -15,9 +15,8 @@ from kernels.attention.common.program_order import taken
 from kernels.attention.common.scores import (
     LARGEST,
     Scores,
-    dropped,
     is_far,
-    kept,
+    left_of,
     modified,
     of_head,
     place,
@@ -31,7 +30,7 @@ from .tiles import divided, exponents, less_dlse, load_both, load_rows, shifted,
 
 class Rows(NamedTuple):
     """A block of queries with what else a program has of it; ``own`` are rows that are served, None
-    where all are."""
+    where all are. Triton makes no plain tuple of None."""
 
     b_q: Any
     b_dout: Any
@@ -88,9 +87,7 @@ def accumulate_q(
             b_s, scores, o_row, o_m[:, None], i_n, o_n[None, :], b_k.dtype == tl.float32
         )
         b_dp = head_product(b_dout, b_v, WIDE=True)
-        if scores.asked.seed is not None:
-            b_keep = kept(scores, o_row, i_n, BLOCK_M, BLOCK_N, sum_type(b_k.dtype))
-            b_dp = dropped(b_dp, b_keep, scores, b_total is not None)
+        b_dp = left_of(b_dp, scores, o_row, i_n, b_total is not None, sum_type(b_k.dtype))
         seen = up_to(b_last - i_n, BLOCK_N) if TILE.CAUSAL else i_n + o_n[None, :] < seqlen_k
         if left_offset is not None and o_full is None:
             seen = seen & since(b_first - i_n, BLOCK_N)
@@ -240,17 +237,10 @@ def attention_backward_q(
     weighed = in_m & (b_lse != float("inf"))
     own_rows = None if far is None else weighed[:, None]
     # Keys any of these queries sees, and of those the whole blocks all of them see.
-    o_end, o_full = keys_of_rows(i_m, seqlen_k, causal_offset, CAUSAL, BLOCK_M, BLOCK_N)
-    if blocks.listed is not None:
-        o_end = tl.load(scores.own.blocks) * blocks.span
-        o_full = 0
-    o_first = 0
-    o_inner = 0
+    o_first, o_inner, o_full, o_end = keys_walked(
+        i_m, causal_offset, left_offset, scores, CAUSAL, BLOCK_M, BLOCK_N
+    )
     unit = scale if asked.factor is None else 1.0
-    if left_offset is not None and blocks.listed is None:
-        # Before the whole blocks, those whose first keys some queries no longer see.
-        o_first = tl.maximum(i_m + left_offset, 0) // BLOCK_N * BLOCK_N
-        o_inner = tl.cdiv(tl.maximum(i_m + BLOCK_M - 1 + left_offset, 0), BLOCK_N) * BLOCK_N
     at = Place(i_at, i_kv, i_m, causal_offset, left_offset)
     TILE: tl.constexpr = tile_of(HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL)
     own_block = Rows(b_q, b_dout, b_lse, b_delta, b_total, b_dlse, dots, own_rows)

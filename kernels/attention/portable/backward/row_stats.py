@@ -11,9 +11,8 @@ from kernels.attention.common.packed.sequences import bounds
 from kernels.attention.common.scores import (
     LARGEST,
     Scores,
-    dropped,
     is_far,
-    kept,
+    left_of,
     modified,
     of_head,
     place,
@@ -191,9 +190,7 @@ def attention_backward_rows(
         )
         b_s = b_s.to(VALUE)
         b_dp = head_product(b_dout, b_v, WIDE=True)
-        if scores.asked.seed is not None:
-            b_keep = kept(scores, i_row, i_n, BLOCK_M, BLOCK_N)
-            b_dp = dropped(b_dp, b_keep, scores, True)
+        b_dp = left_of(b_dp, scores, i_row, i_n, True)
         seen = i_n + o_n[None, :] < seqlen_k
         if CAUSAL:
             seen = seen & (i_n + o_n[None, :] <= i_row + o_m[:, None] + causal_offset)

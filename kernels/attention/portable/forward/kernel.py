@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from kernels.attention.common.addressing import Layout
-from kernels.attention.common.masks import keys_of_rows
+from kernels.attention.common.masks import keys_walked
 from kernels.attention.common.numerics.constants import LOG2_E
 from kernels.attention.common.numerics.fp8_scales import (
     OFFSET,
@@ -173,18 +173,9 @@ def attention_forward(
 
     # Keys any row of this block sees, and of those the whole blocks every row sees.
     o_row = i_m * BLOCK_M
-    o_end, o_full = keys_of_rows(o_row, seqlen_k, causal_offset, CAUSAL, BLOCK_M, BLOCK_N)
-    if blocks.listed is not None:
-        # Only what is listed; without branches none of it counts as seen by every row.
-        o_end = tl.load(scores.own.blocks) * blocks.span
-        o_full = o_full if BRANCH else 0
-    o_first = 0
-    o_inner = 0
-    if left_offset is not None and (blocks.listed is None or BRANCH):
-        # Before the whole blocks, those whose first keys some rows no longer see.
-        o_inner = tl.cdiv(tl.maximum(o_row + BLOCK_M - 1 + left_offset, 0), BLOCK_N) * BLOCK_N
-        if blocks.listed is None:
-            o_first = tl.maximum(o_row + left_offset, 0) // BLOCK_N * BLOCK_N
+    o_first, o_inner, o_full, o_end = keys_walked(
+        o_row, causal_offset, left_offset, scores, CAUSAL, BLOCK_M, BLOCK_N, BRANCH
+    )
     at = Place(i_at, i_kv, o_row, causal_offset, left_offset)
     TILE: tl.constexpr = tile_of(HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL)
     if BRANCH:

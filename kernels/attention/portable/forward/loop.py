@@ -8,7 +8,7 @@ import triton.language as tl
 from kernels.attention.common.masks import up_to
 from kernels.attention.common.numerics.products import head_product
 from kernels.attention.common.packed.sequences import load_tile
-from kernels.attention.common.scores import dropped, finite, is_far, kept, modified, place
+from kernels.attention.common.scores import finite, is_far, left_of, modified, place
 from kernels.device.products import add_product
 
 
@@ -131,9 +131,7 @@ def attend(
             b_alpha = tl.exp2(b_max - b_max_new)
         b_sum = b_sum * b_alpha.to(b_sum.dtype) + tl.sum(b_p, 1)
         b_out = b_out * b_alpha.to(b_out.dtype)[:, None]
-        if scores.asked.seed is not None:
-            b_keep = kept(scores, o_row, i_n, TILE.BLOCK_M, BLOCK_N, b_out.dtype)
-            b_p = dropped(b_p, b_keep, scores)
+        b_p = left_of(b_p, scores, o_row, i_n, False, b_out.dtype)
         b_max = b_max_new
         # [BLOCK_N, BLOCK_DV]
         if TMA:
