@@ -157,7 +157,7 @@ def test_packed_attention_agrees_with_its_twin(
 def test_fp8_attention_agrees_with_its_twin(head_dim: int, causal: bool) -> None:
     """Weights are rounded to fp8 below maxima that each kernel finds in blocks of its own."""
     from kernels.attention.hopper.fp8 import launch as hopper_fp8
-    from kernels.attention.portable.forward import fp8
+    from kernels.attention.portable.forward import kernel as portable
 
     B, H, KV, S, K = 2, 8, 2, 615, 1500
     kind = torch.float8_e4m3fn
@@ -168,10 +168,10 @@ def test_fp8_attention_agrees_with_its_twin(head_dim: int, causal: bool) -> None
     problem = problem_of(q, k, v, **options)
     assert hopper_fp8.supported(problem)
     results = []
-    for launch in (hopper_fp8.launch, hopper_fp8.launch, fp8.launch):
+    for launch in (hopper_fp8.launch, hopper_fp8.launch, portable.launch):
         out = torch.full(q.shape, math.nan, dtype=torch.bfloat16, device="cuda")
         lse = torch.full((B, H, S), math.nan, device="cuda")
-        launch(problem, out, lse, scales)
+        launch(problem, out, lse, scales=scales)
         results.append((out, lse))
     (found, found_lse), (again, again_lse), (twin, twin_lse) = results
     assert torch.equal(found, again)
@@ -193,7 +193,7 @@ def test_packed_fp8_attention_agrees_with_its_twin(
 ) -> None:
     """Between rows of NaN, and each sequence as one of a plain batch, to the last bit."""
     from kernels.attention.hopper.fp8 import launch as hopper_fp8
-    from kernels.attention.portable.forward import fp8
+    from kernels.attention.portable.forward import kernel as portable
 
     H, KV = heads
     rows = ((lengths_q, H), (lengths_k, KV), (lengths_k, KV))
@@ -208,10 +208,10 @@ def test_packed_fp8_attention_agrees_with_its_twin(
     problem = problem_of(*inputs, causal=causal, scale=scale, packed=packed)
     assert hopper_fp8.supported(problem)
     results = []
-    for launch in (hopper_fp8.launch, hopper_fp8.launch, fp8.launch):
+    for launch in (hopper_fp8.launch, hopper_fp8.launch, portable.launch):
         out = torch.full(q.shape, math.nan, dtype=torch.bfloat16, device="cuda")
         lse = torch.full((H, len(q)), math.nan, device="cuda")
-        launch(problem, packed.spread(out), lse, scales)
+        launch(problem, packed.spread(out), lse, scales=scales)
         for one in (out, lse.T):
             assert one[:7].isnan().all()
             assert one[-7:].isnan().all()

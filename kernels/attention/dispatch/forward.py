@@ -8,7 +8,6 @@ from kernels.attention.common.numerics.fp8_scales import Scales
 from kernels.attention.common.numerics.heavy_rows import all_marked
 from kernels.attention.common.problem import Problem
 from kernels.attention.decode import few_queries
-from kernels.attention.portable.forward import fp8
 from kernels.attention.portable.forward import kernel as forward
 from kernels.runtime import backends, targets
 
@@ -35,4 +34,4 @@ def launch_fp8(problem: Problem, out: torch.Tensor, lse: torch.Tensor, scales: S
     """The same of fp8."""
     with targets.on_device_of(problem.q, "q"):
         if not backends.specialised("attention.hopper.fp8.launch", problem, out, lse, scales):
-            fp8.launch(problem, out, lse, scales)
+            forward.launch(problem, out, lse, scales=scales)

@@ -10,26 +10,12 @@ from __future__ import annotations
 
 import torch
 
-from kernels.attention.common.numerics.fp8_scales import Scales
-from kernels.attention.common.problem import Problem
-from kernels.runtime import targets
-
-from . import kernel
+from kernels.runtime.targets import Target
 
 
-def launch(problem: Problem, out: torch.Tensor, lse: torch.Tensor, scales: Scales) -> None:
-    """Fill ``out`` and ``lse`` for checked arguments of layout (batch, seqlen, heads, head_dim).
-
-    A ``NotImplementedError`` says so where the hardware has no fp8, a ``ValueError`` where it has
-    another flavour of it.
-    """
-    with targets.on_device_of(problem.q):
-        refuse_other_flavours(problem.q, targets.current())
-    kernel.launch(problem, out, lse, scales=scales)
-
-
-def refuse_other_flavours(q: torch.Tensor, target: targets.Target) -> None:
-    """One sentence where ``target`` has no tensor cores for the dtype of ``q``."""
+def refuse_other_flavours(q: torch.Tensor, target: Target) -> None:
+    """A ``NotImplementedError`` of one sentence where ``target`` has no tensor cores for fp8, a
+    ``ValueError`` where it has some for another flavour of it than the dtype of ``q``."""
     name = str(q.dtype).removeprefix("torch.")
     if not target.fp8_dtypes:
         raise NotImplementedError(

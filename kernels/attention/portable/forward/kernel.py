@@ -29,6 +29,7 @@ from kernels.device.products import sum_type
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
 
+from .fp8 import refuse_other_flavours
 from .loop import attend
 from .row_sums import begun, finished, is_heavy
 
@@ -245,6 +246,7 @@ def launch(
         asked = Asked.of(target, problem, describable, options.alone)
         config = choose_forward(target, max(problem.head_dims), q.dtype, asked)
         if scales is not None:
+            refuse_other_flavours(q, target)
             config = choose_fp8(target, max(problem.head_dims))
         tma = config.tma and describable and not (asked.other and asked.packed)
         branch = problem.is_masked or (asked.ragged and target.name in RAGGED_FORWARD)
