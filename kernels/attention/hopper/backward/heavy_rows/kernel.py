@@ -94,7 +94,7 @@ def _produce(q, k, v, dout, cu_q, cu_k, memory, plan):
 
 
 @gluon.jit
-def _rounded_delta(out, dout, tile, row, columns, stride_os, stride_od, LAYOUT: gl.constexpr):
+def _rounded_delta(out, dout, tile, row, columns, strides, LAYOUT: gl.constexpr):
     """rowsum(out * dout) of a consumer's 64 rows, 64 columns at a time."""
     OWN: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
     o_m = gl.arange(0, ROWS, gl.SliceLayout(1, OWN))
@@ -102,7 +102,7 @@ def _rounded_delta(out, dout, tile, row, columns, stride_os, stride_od, LAYOUT: 
     for i in gl.static_range(tile.HEAD_DIM // 64):
         o_d = i * 64 + gl.arange(0, 64, gl.SliceLayout(0, OWN))
         inside = (row + o_m < tile.own.seqlen_q)[:, None] & (o_d < columns)[None, :]
-        p_out = out + (o_m[:, None] * stride_os + o_d[None, :] * stride_od)
+        p_out = out + (o_m[:, None] * strides.row + o_d[None, :] * strides.column)
         b_out = gl.load(p_out, mask=inside, other=0.0)
         b_dout = dout.slice(i * 64, 64, 1).load(OWN)
         total += gl.sum(b_out.to(gl.float32) * b_dout.to(gl.float32), 1)
@@ -112,8 +112,7 @@ def _rounded_delta(out, dout, tile, row, columns, stride_os, stride_od, LAYOUT: 
 @gluon.jit
 def _correct(
     out, lse, dlse, corrected, q_ring, dout_ring, q_at, k_ring, v_ring, k_at, v_at, tile, plan,
-    stride_ob, stride_os, stride_oh, stride_od, columns, scale_log2, in_turns,
-    I_CONSUMER: gl.constexpr,
+    out_strides, columns, scale_log2, in_turns, I_CONSUMER: gl.constexpr,
 ):  # fmt: skip
     """Write what dlse is to be in a consumer's rows that have a mark."""
     N: gl.constexpr = plan.BLOCK_N
@@ -127,16 +126,16 @@ def _correct(
     b_lse = gl.load(lse + p_row, mask=in_m, other=float("inf"))
     b_exponent = b_lse * TO_BASE_2
     o_first = row
-    out += tile.i_h.to(gl.int64) * stride_oh
+    out += tile.i_h.to(gl.int64) * out_strides.head
     if plan.PACKED:
         o_first += own.q_at - own.seqlen_q
     else:
-        out += own.q_at.to(gl.int64) * stride_ob
-    out += o_first.to(gl.int64) * stride_os
+        out += own.q_at.to(gl.int64) * out_strides.batch
+    out += o_first.to(gl.int64) * out_strides.row
     dout_ring.wait(q_at)
     dout = dout_ring.memory.index(q_at.stage).reshape([ROWS, plan.HEAD_DIM])
     # The start, to which the weighted mean of what dp differs by is added.
-    b_start = _rounded_delta(out, dout, tile, row, columns, stride_os, stride_od, S_ROWS)
+    b_start = _rounded_delta(out, dout, tile, row, columns, out_strides, S_ROWS)
     b_total = gl.zeros([ROWS], gl.float32, S_ROWS)
     b_more = gl.zeros([ROWS], gl.float32, S_ROWS)
     q_ring.wait(q_at)
@@ -174,8 +173,8 @@ def _correct(
 
 @gluon.jit
 def _consume(
-    out, lse, dlse, corrected, cu_q, cu_k, memory, plan, stride_ob, stride_os, stride_oh, stride_od,
-    columns, scale_log2, I_CONSUMER: gl.constexpr,
+    out, lse, dlse, corrected, cu_q, cu_k, memory, plan, out_strides, columns, scale_log2,
+    I_CONSUMER: gl.constexpr,
 ):  # fmt: skip
     k_ring = memory.k
     v_ring = memory.v
@@ -199,8 +198,8 @@ def _consume(
                     else:
                         k_at, v_at = _correct(
                             out, lse, dlse, corrected, q_ring, dout_ring, q_at, k_ring, v_ring,
-                            k_at, v_at, tile, plan, stride_ob, stride_os, stride_oh, stride_od,
-                            columns, scale_log2, which == 3, I_CONSUMER,
+                            k_at, v_at, tile, plan, out_strides, columns, scale_log2, which == 3,
+                            I_CONSUMER,
                         )  # fmt: skip
                         q_at = q_at.next()
     if plan.IN_TURNS and I_CONSUMER == 0:
@@ -219,10 +218,7 @@ def attention_backward_hopper_marked(
     corrected,
     cu_q,
     cu_k,
-    stride_ob,
-    stride_os,
-    stride_oh,
-    stride_od,
+    out_strides,
     n_blocks,
     n_all,
     heads,
@@ -270,8 +266,8 @@ def attention_backward_hopper_marked(
         specialise(
             _consume,
             (
-                out, lse, dlse, corrected, cu_q, cu_k, memory, plan,
-                stride_ob, stride_os, stride_oh, stride_od, columns, scale_log2,
+                out, lse, dlse, corrected, cu_q, cu_k, memory, plan, out_strides, columns,
+                scale_log2,
             ),
             _produce, (q, k, v, dout, cu_q, cu_k, memory, plan), 2, (232, 40),
         )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import triton
 
-from kernels.attention.common.addressing import near
+from kernels.attention.common.addressing import Strides, near
 from kernels.attention.common.numerics.constants import LOG2_E
 from kernels.attention.common.problem import Given, Problem
 from kernels.attention.hopper.descriptors import copyable, described
@@ -54,7 +54,7 @@ def launch(problem: Problem, given: Given, corrected: torch.Tensor) -> None:
             given.dlse,
             corrected,
             *problem.sequences,
-            *out.stride(),
+            Strides(*out.stride()),
             blocks,
             count,
             heads,
