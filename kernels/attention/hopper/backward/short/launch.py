@@ -51,7 +51,7 @@ def launch(problem: Problem, given: Given, found: Found, *, marked: bool, stages
             dlse,
             rows,
             descriptor(dq, ROWS, BLOCK_D),
-            *out.stride()[:3],
+            out.stride()[:3],
             *sizes,
             *scales,
             OUT_DIM=head_dim,

@@ -300,9 +300,7 @@ def attention_backward_hopper_short_q(
     dlse,
     rows,
     dq,
-    stride_ob,
-    stride_os,
-    stride_oh,
+    out_strides,
     heads,
     kv_heads,
     batch,
@@ -334,9 +332,8 @@ def attention_backward_hopper_short_q(
         HEAD_DIM, CAUSAL, left_offset is not None, BY_HEAD, False, q.dtype,
     )  # fmt: skip
     # A stride of 1, which an axis of one element may have, is no tensor by itself.
-    made = Output(
-        out, gl.to_tensor(stride_ob), gl.to_tensor(stride_os), gl.to_tensor(stride_oh), OUT_DIM
-    )
+    by_batch, by_row, by_head = out_strides
+    made = Output(out, gl.to_tensor(by_batch), gl.to_tensor(by_row), gl.to_tensor(by_head), OUT_DIM)
     four: gl.constexpr = [4]
     memory = Memory(
         gl.allocate_shared_memory(q.dtype, four + q.block_shape, q.layout),
