@@ -35,6 +35,7 @@ _SCALARS = frozenset((bool, int, float, str, type(None), torch.dtype, torch.devi
 _compiling = torch.compiler.is_compiling
 _with_grad = torch.is_grad_enabled
 _any_autocast = torch._C._is_any_autocast_enabled
+_lowers, _lowered = torch.is_autocast_enabled, torch.get_autocast_dtype
 _RUN = JITFunction.run
 _INTERPRETS = targets.interpreting()
 
@@ -115,7 +116,7 @@ def serve(
     if type(plan) is Plan:
         if any(plan.hooks):
             return body(*args, **kwargs)
-        if not (_any_autocast() or _counts_bytes(driver.active)):
+        if not _counts_bytes(driver.active):
             plans.served(plan, args, kwargs, tensors, _state())
         return plan.run(tensors, addresses)
     if plan is None:
@@ -243,10 +244,14 @@ def _whole_state(lead: torch.Tensor) -> tuple[Any, ...] | None:
     active, device = state[0], state[2]
     if lead.is_cuda and lead.device.index != device and not recording.records(active):
         return None
+    return state
+
+
+def _autocast() -> tuple[Any, ...] | None:
+    """The dtypes that autocast lowers tensors of CUDA and of the CPU to; None where it is off."""
     if not _any_autocast():
-        return (*state, None)
-    kind = lead.device.type
-    return (*state, (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)))
+        return None
+    return tuple([(_lowers(kind), _lowered(kind)) for kind in ("cuda", "cpu")])
 
 
 def _state() -> tuple[Any, ...] | None:
@@ -269,6 +274,7 @@ def _state() -> tuple[Any, ...] | None:
         runtime.debug,
         runtime.add_stages_inspection_hook,
         knobs.compilation.instrumentation_mode,
+        _autocast(),
     )
 
 

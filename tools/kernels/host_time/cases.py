@@ -53,6 +53,25 @@ def _forward(device: str) -> Case:
     )
 
 
+def _lowered(device: str) -> Case:
+    """The forward pass as mixed precision calls it; both enter autocast."""
+    import kernels
+
+    given = [_drawn(1, 512, 16, 64, device=device).requires_grad_() for _ in range(3)]
+    heads = [one.detach().transpose(1, 2).requires_grad_() for one in given]
+
+    def lowered(call: Callable[..., Any], tensors: list[torch.Tensor]) -> Any:
+        with torch.autocast(device, torch.bfloat16):
+            return call(*tensors)
+
+    return Case(
+        "attention forward in autocast",
+        lambda: lowered(kernels.flash_attention, given),
+        "SDPA",
+        lambda: lowered(_sdpa, heads),
+    )
+
+
 def _differentiated(device: str) -> tuple[Case, Case]:
     """The forward pass where somebody wants gradients, and both passes."""
     import kernels
@@ -165,4 +184,5 @@ def _low(device: str) -> Case:
 def cases(device: str) -> list[Case]:
     """All cases, their tensors on ``device``."""
     makers = (_product, _decoding, _varlen, _low)
-    return [_forward(device), *_differentiated(device), *(make(device) for make in makers)]
+    first = (_forward(device), *_differentiated(device), _lowered(device))
+    return [*first, *(make(device) for make in makers)]
