@@ -30,9 +30,9 @@ def specialised(name: str, problem: Any, *given: Any) -> bool:
     """Whether kernels for this architecture served a problem.
 
     Args:
-        name: The module that holds them, below this package: ``supported`` tells whether they take
+        name: The module that holds them, below this package: ``supported`` says whether they take
             the problem, and ``launch`` launches them.
-        problem: What is to be computed.
+        problem: The problem to compute.
         given: Whatever else ``launch`` takes.
 
     Returns:

@@ -270,7 +270,7 @@ CASES = [
     ),
     in_fp8(OBLONG, ("tensor", "none"), FP8_ONCE, M=80, N=60, K=1700, multiprocessors=8),
     in_fp8(None, ("rows", "none"), FP8_ONCE, M=72, N=58, K=3400, multiprocessors=16),
-    # As they are chosen beside scales of blocks: few rows, small, large.
+    # As they are chosen with scales of blocks: few rows, small, large.
     *(
         in_fp8(None, ("blocks", "blocks"), FP8_ONCE, M=M, N=171, K=700, multiprocessors=n)
         for M, n in ((40, 6), (40, 4), (40, 3), (100, 6), (100, 4), (200, 5))

@@ -121,7 +121,7 @@ def test_two_kernels_of_two_stages_are_refused_where_they_would_never_end() -> N
     with pytest.raises(ValueError, match="stages: two kernels of 128 columns want 3"):
         HopperBackwardConfig(128, two_kernels=True, stages=2)
     HopperBackwardConfig(256, two_kernels=True, stages=2)
-    with pytest.raises(ValueError, match="stages: one pass has room for 2, got 3"):
+    with pytest.raises(ValueError, match="stages: one pass has 2, got 3"):
         HopperBackwardConfig(64, two_kernels=False, stages=3)
 
 

@@ -133,7 +133,7 @@ class Problem:
         every other round backwards."""
         if self.PACKED:
             i_unit = to_and_fro(i_turn // 2 if self.PAIRS else i_turn)
-            # There is room behind the last: all is read at once and then perhaps not used.
+            # There is room after the last: all is read at once and then perhaps not used.
             at = tiles + (1 + i_unit) * FIELDS
             i_h = gl.load(at)
             i_m = gl.load(at + 1 + i_turn % 2) if self.PAIRS else gl.load(at + 1)

@@ -92,7 +92,7 @@ def launch(product: Product, config: HopperConfig | None = None) -> None:
         classes = lines(a, b, config, multiprocessors)
         config = LINES if classes else config
     programs = tiles(config, M, N, classes)
-    # A tile of 192 rows is one of its consumers alone.
+    # A tile of 192 rows belongs to only one consumer.
     whole = product.residual is None and config.consumers < 3
     if whole and (config in FEW or programs <= multiprocessors):
         _launch_once(product, config, classes)

@@ -29,8 +29,8 @@ def choose(a: torch.Tensor, b: torch.Tensor, multiprocessors: int) -> LinesConfi
     """How to cut a product whose programs have several tiles; None for rows as they come, in tiles
     of 128 x 256. docs/log/kernels/hopper/matmul.md measures it.
 
-    What costs is a row that begins within a sector of 32 bytes: there are eight classes then. A
-    step takes as long as the lines it asks for until products bind, and rows that a class lacks for
+    A row that begins within a sector of 32 bytes costs time: there are eight classes then. A
+    step takes as long as the lines it requests until products bind, and rows that a class lacks for
     whole tiles as long again as those there are.
     """
     rows_of_b = b if copyable(b) else b.t()

@@ -8,7 +8,6 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma
 
 from kernels.attention.hopper.problem import Sequence
-from kernels.attention.hopper.tile_order import SIZES as SIZES
 from kernels.device.aggregates import aggregate
 from kernels.device.hopper_rings import ROWS
 
@@ -52,7 +51,7 @@ class Work:
     each of ``heads_per_kv`` heads.
 
     Of packed sequences a head's rows in workspaces are those of all of them, each from ``start``
-    on: no two share a block. Then i_b is not used.
+    on: no two share a block. Then ``row`` does not use i_b.
     """
 
     own: Sequence

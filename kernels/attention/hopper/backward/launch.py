@@ -26,9 +26,10 @@ from .short import launch as short
 from .wide import launch as wide
 
 BLOCK_N = 128  # 64 keys a warpgroup
-MOST_KEYS = 1 << 20  # every program reads two numbers of each block of keys
-# Keys a query sees, in the mean, and queries a program walks, up to which the portable kernels are
-# faster at the head dim they have tiles for. docs/log/kernels/hopper/backward.md has the times.
+MOST_KEYS = 1 << 20  # a program reads two numbers of each block of its head's keys
+# Keys a query sees, in the mean, and queries a block of keys walks, up to which the portable
+# kernels are faster at the head dim they have tiles for. docs/log/kernels/hopper/backward.md has
+# the times.
 FEW = {64: 384}
 # The same in a window, at head dims up to 64, however many programs there are: keys times heads
 # that share them, of which four gain no more than three.
@@ -48,7 +49,7 @@ SHORT_WINDOW = 1536  # the same in a window
 @dataclass(frozen=True)
 class HopperBackwardConfig:
     """``columns`` of q, k and v in shared memory, zeros after head_dim; of the query rows of a step
-    a ring holds ``stages``.
+    a ring holds ``stages``; one pass always 2.
 
     With ``two_kernels`` queries have a kernel of their own (up to 128 columns
     hopper/backward/short/launch.py, above hopper/backward/wide/launch.py), else dq is summed by
@@ -63,8 +64,8 @@ class HopperBackwardConfig:
         if self.two_kernels != (self.columns > 64) and self.columns != 128:
             which = "one pass" if self.columns == 64 else "two kernels"
             raise ValueError(f"two_kernels: {self.columns} columns have {which}")
-        if not self.two_kernels and self.stages > 2:
-            raise ValueError(f"stages: one pass has room for 2, got {self.stages}")
+        if not self.two_kernels and self.stages != 2:
+            raise ValueError(f"stages: one pass has 2, got {self.stages}")
         if self.two_kernels and self.columns == 128 and self.stages < 3:
             # Causal, a warpgroup that holds one waits to pass over a second and for a third.
             raise ValueError(
@@ -121,8 +122,8 @@ def _fits(q: torch.Tensor) -> bool:
 def faster(problem: Problem) -> bool:
     """Whether these kernels, which take the problem, take less time than the portable ones.
 
-    A program starts and ends without products next to it, which shows where it walks few queries;
-    but not where nearly all programs run at once.
+    A block of keys starts and ends with few products next to it, which shows where it walks few
+    queries; but not where programs have two at most.
     """
     batch, seqlen_q, heads, head_dim = problem.q.shape
     seqlen_k, kv_heads, packed = problem.k.shape[1], problem.kv_heads, problem.packed

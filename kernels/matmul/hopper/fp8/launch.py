@@ -31,7 +31,7 @@ from .persistent import matmul_hopper_fp8
 
 @dataclass(frozen=True)
 class Fp8HopperConfig:
-    """A tile of 128 rows and ``block_n`` columns, 128 beside scales of blocks, and its ring: a
+    """A tile of 128 rows and ``block_n`` columns, 128 with scales of blocks, and its ring: a
     stage holds ``block_k`` of K, whose products are added in the matrix unit: of 256 ones of the
     same sign, 14 bits of the sum are fewer than bf16's rounding asks for."""
 
@@ -154,7 +154,7 @@ def launch(product: Product, config: Fp8HopperConfig | Fp8OnceConfig | None = No
     blocks = product.by_blocks
     if blocks and config.block_n != 128:
         raise ValueError(
-            "block_n: expected 128 beside scales of blocks, which has registers for two "
+            "block_n: expected 128 with scales of blocks, which has registers for two "
             f"products, got {config.block_n}"
         )
     count = triton.cdiv(M, ROWS * CONSUMERS) * triton.cdiv(N, config.block_n)

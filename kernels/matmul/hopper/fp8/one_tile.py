@@ -196,7 +196,7 @@ def matmul_hopper_fp8_once(
     Axis 0 of the grid are rows of tiles, axis 1 columns. BLOCKS blocks of K make a stage.
 
     SPLITS: axis 1 cuts K, too, and c is (SPLITS, M, N): the parts, which another launch adds.
-    CHUNK: beside scales of blocks, of how many blocks of K, whole stages, shared memory holds them;
+    CHUNK: with scales of blocks, of how many blocks of K, whole stages, shared memory holds them;
     else 0. MORE: a program's part of K has more than those."""
     BLOCK_K: gl.constexpr = a.block_shape[1]
     STEP: gl.constexpr = BLOCKS * BLOCK_K

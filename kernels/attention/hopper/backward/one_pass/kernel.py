@@ -1,14 +1,14 @@
 """The attention backward pass of Hopper GPUs in Gluon: a producer warp, two consumer warpgroups.
 
 A program stays on its multiprocessor and takes blocks of keys; of each it walks the queries that
-see it. Scores are transposed, keys by queries: the weights and their gradients then are left
-operands in registers of what is added to dv and dk, and only the scores' gradients pass through
-shared memory, to be multiplied by the keys. What that gives the queries comes from many programs.
-It is added in fixed point, where sums are the same in any order (hopper/backward/row_stats.py says
-how): gradients are the same bits at every run.
+see it. Scores are transposed, keys by queries. So the weights and their gradients are left operands
+in registers for dv and dk. Only the scores' gradients pass through shared memory, to be multiplied
+by the keys. Many programs add to the gradients of one query. They add in fixed point, where sums
+are the same in any order (hopper/backward/row_stats.py says how). So gradients are the same bits at
+every run.
 
-The steps of all blocks follow each other: the last one of a block starts the first scores of the
-next, and dq of a step is multiplied in the step after it, also where that is of the next block.
+The steps of all blocks follow each other. The last one of a block starts the first scores of the
+next. dq of a step is multiplied in the step after it, also across blocks.
 
 Aggregates read their annotations when they are built, so nothing here postpones them.
 """
@@ -24,9 +24,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kernels.attention.hopper.backward.block import SIZES, mask
+from kernels.attention.hopper.backward.block import mask
 from kernels.attention.hopper.backward.one_pass.order import Order, most
 from kernels.attention.hopper.backward.one_pass.sums import add, units
+from kernels.attention.hopper.tile_order import SIZES
 from kernels.attention.hopper.weight_pairs import pack, times, unpack
 from kernels.device.aggregates import aggregate
 from kernels.device.hopper_rings import ROWS, barriers, partition_barrier, specialise
@@ -34,7 +35,7 @@ from kernels.device.hopper_rings import ROWS, barriers, partition_barrier, speci
 
 @aggregate
 class Memory:
-    """What the producer fills, and the tiles that pass through shared memory.
+    """Tiles that the producer fills, and tiles that pass through shared memory.
 
     A stage holds Q, dO and the rows' log-sum-exp, delta and norm of dO (``rows``, 3 a stage); Q and
     ``rows`` are announced by ``q_full``, dO by ``dout_full``. There is a second tile of K, for the
@@ -64,7 +65,7 @@ FULL = gl.constexpr(4)
 READ = gl.constexpr(8)
 EMPTY = gl.constexpr(12)
 KV_EMPTY = gl.constexpr(15)
-STAGES = gl.constexpr(2)  # of Q and dO, and of ds
+STAGES = gl.constexpr(2)  # of Q and dO, and of ds; ``step & 1`` relies on it
 
 
 @gluon.constexpr_function
@@ -102,7 +103,7 @@ def _copy_queries(q, rows, memory, work, step, i_h, i_m):
 
 @gluon.jit
 def _copy_gradients(dout, memory, work, step, i_h, i_m):
-    """Bring dO of a step whose Q was asked for."""
+    """Bring dO of a step whose Q was requested."""
     ready = memory.dout_full.index(step & 1)
     mbarrier.expect(ready, work.BLOCK_M * work.HEAD_DIM * 2)
     at = work.own.q_box(i_h, (work.first + i_m) * work.BLOCK_M)
@@ -121,7 +122,8 @@ def _produce(q, k, v, dout, rows, bounds, tiles, memory, order):
         i_h = work.i_kv * work.heads_per_kv
         i_m = work.shift
         if work.steps > 0:
-            # Whoever gave the first of more steps back does not need the keys before that block.
+            # After more than STAGES steps the first one was given back, and with it the keys of the
+            # block before.
             has_room = before > STAGES
             if not has_room:
                 _meet("sync", KV_EMPTY, 9, 1)
@@ -136,7 +138,7 @@ def _produce(q, k, v, dout, rows, bounds, tiles, memory, order):
             mbarrier.expect(ready, KV_BYTES)
             tma.async_copy_global_to_shared(v, at, ready, memory.v.index(0))
             _copy_gradients(dout, memory, work, step, i_h, i_m)
-            first, count, apart = order.first_bound(work, tiles)
+            first, count, apart = order.first_bound(work)
             for j in gl.static_range(2):
                 found = most(bounds + first + j * apart, count)
                 number = gl.full([1], 0.0, gl.float32, ONE) + found
@@ -304,7 +306,7 @@ def _consume(dq, dk, dv, tiles, memory, order, scale, scale_log2, I_CONSUMER: gl
             step += 1
             next_head, i_m = work.next(0, i_m)
             first_row += next_head * work.padded_q
-        # Divisions take their time beside what is stored.
+        # Divisions overlap with the stores of the output.
         following = order.work(i_turn + 1, tiles)
         if work.steps >= 0:
             # dq's tile, which the engine has read, takes both to where they belong. As ``zero`` the
@@ -370,7 +372,7 @@ def attention_backward_hopper(
     ``tiles`` is None, or lists the blocks of keys of packed sequences (hopper/packed/tiles.py):
     then all but rows, bounds and dq are ragged descriptors, batch counts them, seqlen_q and
     seqlen_k are the sums of all, and causal_offset counts from each one's bottom-right corner;
-    hopper/packed/places.py tells where each one's rows and bounds stand.
+    hopper/packed/places.py says where each one's rows and bounds stand.
     """
     gdc_wait()
     gdc_launch_dependents()

@@ -20,9 +20,9 @@ class Order:
     """All blocks of keys of a launch.
 
     Causal ones come in pairs of a head, a long and a short one, so that all programs have as much
-    to do; with a window, or all queries, blocks take alike. Packed sequences have a list of theirs,
-    those of the longest first (hopper/packed/tiles.py): ``tiles`` of the methods, which is None
-    else. batch then counts them, and seqlen_q and seqlen_k are the sums of all.
+    to do. In a window, and in full attention, all blocks take alike. Packed sequences have a list
+    of theirs, those of the longest first (hopper/packed/tiles.py): ``tiles`` of the methods, which
+    is None else. batch then counts them, and seqlen_q and seqlen_k are the sums of all.
     """
 
     heads: gl.tensor
@@ -53,7 +53,7 @@ class Order:
             return rounds(n_n, self.batch * self.kv_heads, self.PAIRS)
 
     @gluon.jit
-    def first_bound(self, work, tiles):
+    def first_bound(self, work):
         """Where the bounds of a block's head begin, how many there are, and how much later those
         of V begin."""
         n_n = gl.cdiv(work.seqlen_k, self.BLOCK_N)
