@@ -6,11 +6,11 @@ numbers. Every other launcher, a driver that records among them, is called as Tr
 
 from __future__ import annotations
 
-import copy
 import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import triton
@@ -163,11 +163,14 @@ class _Encoder:
         self._encoded = _Kept(self._over)
         descriptor = described.descriptor
         self._slot, self._meta, self._encode = described.slot, meta, encode
-        self.shape, self.strides = list(descriptor.shape), list(descriptor.strides)
-        self.padding = descriptor.padding
-        self.round_f32_to_tf32 = getattr(descriptor, "round_f32_to_tf32", False)
-        self.base = _Address(described.address)
-        self.rest = encode(self, meta)[1:]
+        self._sizes = {
+            "shape": list(descriptor.shape),
+            "strides": list(descriptor.strides),
+            "padding": descriptor.padding,
+            "round_f32_to_tf32": getattr(descriptor, "round_f32_to_tf32", False),
+        }
+        first = SimpleNamespace(base=_Address(described.address), **self._sizes)
+        self.rest = encode(first, meta)[1:]
 
     def __call__(self, addresses: dict[int, int]) -> Any:
         address = _addressed(self._slot, addresses)
@@ -176,8 +179,8 @@ class _Encoder:
         return self._encoded[address]
 
     def _over(self, address: int) -> Any:
-        stand_in = copy.copy(self)
-        stand_in.base = _Address(address)
+        # Not a copy of this one, which takes ten times as long.
+        stand_in = SimpleNamespace(base=_Address(address), **self._sizes)
         return self._encode(stand_in, self._meta)[0]
 
 
