@@ -74,7 +74,7 @@ def test_a_field_says_which_values_it_has_and_the_class_what_does_not_go_togethe
 
 @pytest.mark.parametrize(
     ("head_dim", "length", "values"),
-    [(64, 2048, 2), (128, 1024, 4), (128, 4096, 4), (256, 4096, 3)],
+    [(64, 2048, 1), (128, 512, 3), (128, 4096, 3), (256, 4096, 3)],
     ids=["D64", "D128-short", "D128", "D256"],
 )
 def test_hoppers_gradients_are_launched_as_they_are_chosen(
@@ -111,10 +111,11 @@ def test_hoppers_gradients_are_launched_as_they_are_chosen(
         as_chosen, (own,) = launched(lambda config: config)
         space = tuning.space(own, limit=100)
         assert len(space) == values
-        assert own.stages in as_chosen
+        assert own.stages in as_chosen or not own.two_kernels
         for config in space:
             found, _ = launched(lambda _, config=config: config)
-            assert config.stages in found
+            # One pass has two in any case.
+            assert config.stages in found or not config.two_kernels
             # prepare, the pass and dq from its sums, or a kernel for each side
             short = config.two_kernels and config.columns == 128
             assert len(found) == (2 if short else 3)

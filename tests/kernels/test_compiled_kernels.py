@@ -53,7 +53,7 @@ WORKLOADS = (
 )
 
 
-SHORT = BackwardWorkload(group="test", dtype="bf16", B=4, S=1024, H=16, D=128)
+SHORT = BackwardWorkload(group="test", dtype="bf16", B=8, S=512, H=16, D=128)
 WINDOW = replace(SHORT, causal=True, window=300)
 BACKWARD: tuple[Workload, ...] = (
     SHORT,
