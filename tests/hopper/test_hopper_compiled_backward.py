@@ -33,7 +33,7 @@ pytestmark = pytest.mark.sampled
         ),
     ],
 )
-def test_backward_without_advisories_or_spills_in_its_steps(options) -> None:
+def test_backward_without_spills_or_advisories(options) -> None:
     options = dict(options)
     packed = options.pop("packed", False)
     recording = packed_backward(**options) if packed else backward(**options)
@@ -47,8 +47,8 @@ def test_backward_without_advisories_or_spills_in_its_steps(options) -> None:
     assert names == names_wanted
     codes = read_codes([launch.kernel for launch in recording.launches])
     for launch, code in zip(recording.launches, codes, strict=True):
-        # From block to block of keys some numbers are spilled, from step to step none.
-        assert code.spilled_bytes == 0 or launch.kernel.name == "attention_backward_hopper"
+        # Of packed sequences two numbers are spilled from block to block of keys, none in steps.
+        assert code.spilled_bytes <= (8 if packed else 0)
         steps = [
             code.program.instructions[i] for loop in code.program.hot_loops for i in loop.indices
         ]

@@ -239,7 +239,7 @@ def _launch(
             numbers(one.rows, block_m),
             one.bounds,
             ring.boxes(one.sums, (64, 64)),  # a half of dq
-            described(packed, dk, 64, block_d),
+            described(packed, dk.transpose(0, 2) if packed is None else dk, 64, block_d),
             described(packed, dv, 64, block_d),
             tiles,
             heads,

@@ -221,11 +221,7 @@ def _consume(dq, dk, dv, tiles, memory, order, scale, scale_log2, I_CONSUMER: gl
     unit = gl.zeros([ROWS], gl.float32, gl.SliceLayout(1, DQ_LAYOUT))
     row = gl.to_tensor(-1)  # of the step before, if its dq is still to be multiplied
     work = order.work(0, tiles)
-    for i_turn in range(order.turns(tiles) + 1):
-        # The only step of a block has to free the keys of the block before for those of the next.
-        if (work.steps < 2) & (row >= 0):
-            _last_query_grads(dq, memory, order, row, unit, step, n, DQ_LAYOUT, I_CONSUMER)
-            row = row * 0 - 1
+    for i_turn in range(order.turns(tiles)):
         b_dk = gl.zeros([ROWS, HEAD_DIM], gl.float32, KV_LAYOUT)
         b_dv = gl.zeros([ROWS, HEAD_DIM], gl.float32, KV_LAYOUT)
         first_row = work.row(work.i_kv * work.heads_per_kv, 0)
@@ -327,9 +323,18 @@ def _consume(dq, dk, dv, tiles, memory, order, scale, scale_log2, I_CONSUMER: gl
                 to.index(0).reshape([ROWS, HEAD_DIM]).store((b_dk * scale).to(DTYPE))
                 fence_async_shared()
                 partition_barrier()
+            if not order.PACKED:
+                # As in hopper/backward/short/key_grads.py: copies to the same place would share
+                # registers, of which some would be spilled from block to block.
+                at_k = [work.i_kv, work.i_b, work.i_n * BLOCK_N + OWN, 0]
             tma.async_copy_shared_to_global(dk, at_k, to.index(128 // HEAD_DIM - 1))
             n += gl.where(work.steps > 0, 1, 0)
         work = following
+        # After the last block; and the only step of a block has to free the keys of the block
+        # before for those of the next.
+        if (work.steps < 2) & (row >= 0):
+            _last_query_grads(dq, memory, order, row, unit, step, n, DQ_LAYOUT, I_CONSUMER)
+            row = row * 0 - 1
     if step > 0:
         # No barrier is left with arrivals.
         _meet("sync", READ + 2 * I_CONSUMER + (step & 1), 8, 4)
@@ -366,7 +371,8 @@ def attention_backward_hopper(
     """Row i sees key j when j < seqlen_k, with CAUSAL j <= i + causal_offset, and j >= i +
     left_offset unless that is None, which wants CAUSAL.
 
-    q, k, v, dout, dk, dv: (batch, heads, seqlen, head_dim) as descriptors of one head's boxes.
+    q, k, v, dout, dv: (batch, heads, seqlen, head_dim) as descriptors of one head's boxes; dk:
+    (heads, batch, seqlen, head_dim), of packed sequences as the others.
     rows: fp32 (3 * batch * heads * padded seqlen_q): log-sum-exps in base 2, deltas, norms of dO.
     dq: int32 (batch * heads * padded seqlen_q, HEAD_DIM), added to.
     ``tiles`` is None, or lists the blocks of keys of packed sequences (hopper/packed/tiles.py):

@@ -12,7 +12,7 @@ from kernels.attention.hopper.problem import Sequence
 from kernels.attention.hopper.tile_order import anew, in_pairs, rounds, to_and_fro
 from kernels.device.aggregates import aggregate
 
-AT_ONCE = gl.constexpr(128)
+AT_ONCE = gl.constexpr(32)
 
 
 @aggregate
@@ -133,7 +133,7 @@ class Order:
 @gluon.jit
 def most(bounds, n):
     """The largest of n bounds, 0 of none, by one warp."""
-    o_bound = gl.arange(0, AT_ONCE, gl.BlockedLayout([4], [32], [1], [0]))
+    o_bound = gl.arange(0, AT_ONCE, gl.BlockedLayout([1], [32], [1], [0]))
     found = o_bound * 0.0
     for first in range(0, n, AT_ONCE):
         one = gl.load(bounds + first + o_bound, mask=first + o_bound < n, other=0.0)
