@@ -144,7 +144,7 @@ def copy_block(x, at, k, ready, to, K_FIRST: gl.constexpr):
 @gluon.jit
 def _fill(a, b, ring, at, first, rows, column, problem):
     """Copy what a tile as wide as b's boxes multiplies from ``first`` of K on, before which the
-    copy engine writes 0; the stage behind it."""
+    copy engine writes 0; the stage after it."""
     BLOCK_N: gl.constexpr = b.block_shape[1 if problem.B_MAJOR_N else 0]
     VALUES: gl.constexpr = (problem.BLOCK_M + BLOCK_N) * problem.BLOCK_K
     BYTES: gl.constexpr = VALUES * a.dtype.primitive_bitwidth // 8
@@ -202,7 +202,7 @@ def _multiply(ring, at, acc, use_acc, I_CONSUMER: gl.constexpr, problem):
 @gluon.jit
 def _sum(ring, at, first, I_CONSUMER: gl.constexpr, WIDTH: gl.constexpr, problem):
     """A consumer's rows of a tile of WIDTH columns, of K from ``first`` on, the last product of
-    which is on its way, and the stage behind it."""
+    which is on its way, and the stage after it."""
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 16])
     acc = gl.zeros([problem.ROWS, WIDTH], gl.float32, LAYOUT)
     for k in range(first, problem.K, problem.BLOCK_K):
