@@ -25,143 +25,21 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kernels.attention.hopper.backward.block import mask
-from kernels.attention.hopper.backward.one_pass.order import Order, most
+from kernels.attention.hopper.backward.one_pass.order import Order
+from kernels.attention.hopper.backward.one_pass.producer import (
+    EMPTY,
+    FULL,
+    KV_EMPTY,
+    READ,
+    STAGES,
+    Memory,
+    meet_at,
+    produce,
+)
 from kernels.attention.hopper.backward.one_pass.sums import add, units
 from kernels.attention.hopper.tile_order import SIZES
 from kernels.attention.hopper.weight_pairs import pack, times, unpack
-from kernels.device.aggregates import aggregate
 from kernels.device.hopper_rings import ROWS, barriers, partition_barrier, specialise
-
-
-@aggregate
-class Memory:
-    """Tiles that the producer fills, and tiles that pass through shared memory.
-
-    A stage holds Q, dO and the rows' log-sum-exp, delta and norm of dO (``rows``, 3 a stage); Q and
-    ``rows`` are announced by ``q_full``, dO by ``dout_full``. There is a second tile of K, for the
-    next block. ``most`` has for each the largest element of its head's K and norm of V, announced
-    with V by ``v_full``. ``ds`` has two stages: a consumer writes one while the other still
-    multiplies by that of the step before. Of ``dq`` each consumer has a tile, through which dv and
-    dk go as well. Else named barriers say what is ready (``_meet``).
-    """
-
-    k: gl.shared_memory_descriptor
-    v: gl.shared_memory_descriptor
-    q: gl.shared_memory_descriptor
-    dout: gl.shared_memory_descriptor
-    rows: gl.shared_memory_descriptor
-    ds: gl.shared_memory_descriptor
-    dq: gl.shared_memory_descriptor
-    most: gl.shared_memory_descriptor
-    k_full: gl.shared_memory_descriptor
-    v_full: gl.shared_memory_descriptor
-    q_full: gl.shared_memory_descriptor
-    dout_full: gl.shared_memory_descriptor
-
-
-# Named barriers; Triton itself uses 0 to 3. Of FULL and READ each consumer has one of each stage of
-# ds, EMPTY is of each stage of Q. KV_EMPTY: V is read, and so is K of the block before.
-FULL = gl.constexpr(4)
-READ = gl.constexpr(8)
-EMPTY = gl.constexpr(12)
-KV_EMPTY = gl.constexpr(15)
-STAGES = gl.constexpr(2)  # of Q and dO, and of ds; ``step & 1`` relies on it
-
-
-@gluon.constexpr_function
-def _named_barrier(operation, warps):
-    """PTX of a barrier of so many warps."""
-    return f"bar.{operation} $1, {32 * warps}; mov.b32 $0, 0;"
-
-
-@gluon.jit
-def _meet(OPERATION: gl.constexpr, number, WARPS: gl.constexpr, OWN: gl.constexpr):
-    """Say so to those who wait at a named barrier of WARPS warps (arrive), or wait there (sync);
-    OWN of them come from here. An mbarrier would cost consumers a barrier among themselves."""
-    ONE_A_THREAD: gl.constexpr = gl.BlockedLayout([1], [32], [OWN], [0])
-    barrier = gl.full([32 * OWN], 0, gl.int32, ONE_A_THREAD) + number
-    ASM: gl.constexpr = _named_barrier(OPERATION, WARPS)
-    gl.inline_asm_elementwise(ASM, "=r,r", [barrier], dtype=gl.int32, is_pure=False, pack=1)
-
-
-@gluon.jit
-def _copy_queries(q, rows, memory, work, step, i_h, i_m):
-    """Bring Q of a step, and its rows' numbers, once its stage is free."""
-    stage = step & 1
-    if step >= STAGES:
-        _meet("sync", EMPTY + stage, 9, 1)
-    ready = memory.q_full.index(stage)
-    mbarrier.expect(ready, work.BLOCK_M * work.HEAD_DIM * 2 + work.BLOCK_M * 4 * 3)
-    at = work.own.q_box(i_h, (work.first + i_m) * work.BLOCK_M)
-    tma.async_copy_global_to_shared(q, at, ready, memory.q.index(stage))
-    # Log-sum-exps, deltas and norms of all rows of the problem follow each other.
-    i_row = work.row(i_h, i_m)
-    for j in gl.static_range(3):
-        to = memory.rows.index(stage * 3 + j)
-        tma.async_copy_global_to_shared(rows, [j * work.all_rows + i_row], ready, to)
-
-
-@gluon.jit
-def _copy_gradients(dout, memory, work, step, i_h, i_m):
-    """Bring dO of a step whose Q was requested."""
-    ready = memory.dout_full.index(step & 1)
-    mbarrier.expect(ready, work.BLOCK_M * work.HEAD_DIM * 2)
-    at = work.own.q_box(i_h, (work.first + i_m) * work.BLOCK_M)
-    tma.async_copy_global_to_shared(dout, at, ready, memory.dout.index(step & 1))
-
-
-@gluon.jit
-def _produce(q, k, v, dout, rows, bounds, tiles, memory, order):
-    KV_BYTES: gl.constexpr = order.BLOCK_N * order.HEAD_DIM * 2
-    ONE: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
-    step = gl.to_tensor(0)
-    n = gl.to_tensor(0)
-    before = gl.to_tensor(STAGES + 1)
-    for i_turn in range(order.turns(tiles)):
-        work = order.work(i_turn, tiles)
-        i_h = work.i_kv * work.heads_per_kv
-        i_m = work.shift
-        if work.steps > 0:
-            # After more than STAGES steps the first one was given back, and with it the keys of the
-            # block before.
-            has_room = before > STAGES
-            if not has_room:
-                _meet("sync", KV_EMPTY, 9, 1)
-            at = work.own.k_box(work.i_kv, work.i_n * work.BLOCK_N)
-            ready = memory.k_full.index(n & 1)
-            mbarrier.expect(ready, KV_BYTES)
-            tma.async_copy_global_to_shared(k, at, ready, memory.k.index(n & 1))
-            _copy_queries(q, rows, memory, work, step, i_h, i_m)
-            if has_room & (n > 0):
-                _meet("sync", KV_EMPTY, 9, 1)
-            ready = memory.v_full.index(0)
-            mbarrier.expect(ready, KV_BYTES)
-            tma.async_copy_global_to_shared(v, at, ready, memory.v.index(0))
-            _copy_gradients(dout, memory, work, step, i_h, i_m)
-            first, count, apart = order.first_bound(work)
-            for j in gl.static_range(2):
-                found = most(bounds + first + j * apart, count)
-                number = gl.full([1], 0.0, gl.float32, ONE) + found
-                memory.most.index((n & 1) * 2 + j).store(number)
-            mbarrier.arrive(memory.v_full.index(0))
-            step += 1
-            n += 1
-            before = work.steps
-            i_h, i_m = work.next(i_h, i_m)
-        for _ in range(1, work.steps):
-            _copy_queries(q, rows, memory, work, step, i_h, i_m)
-            _copy_gradients(dout, memory, work, step, i_h, i_m)
-            step += 1
-            i_h, i_m = work.next(i_h, i_m)
-    # After the last step consumers start a product more, which nobody uses. No barrier is left with
-    # arrivals: a stage gives back its last step.
-    if step >= STAGES:
-        _meet("sync", EMPTY + (step & 1), 9, 1)
-    mbarrier.arrive(memory.q_full.index(step & 1))
-    mbarrier.arrive(memory.k_full.index(n & 1))
-    if step > 0:
-        _meet("sync", EMPTY + (step + 1 & 1), 9, 1)
-        _meet("sync", KV_EMPTY, 9, 1)
 
 
 @gluon.jit
@@ -181,7 +59,7 @@ def _last_query_grads(
     dq, memory, order, row, unit, step, n, DQ_LAYOUT: gl.constexpr, I_CONSUMER: gl.constexpr
 ):  # fmt: skip
     """Add those of the last step, with the keys of the block before the n-th."""
-    _meet("sync", FULL + 2 * (1 - I_CONSUMER) + (step + 1 & 1), 8, 4)
+    meet_at("sync", FULL + 2 * (1 - I_CONSUMER) + (step + 1 & 1), 8, 4)
     k = memory.k.index(n + 1 & 1).reshape([order.BLOCK_N, order.HEAD_DIM])
     no_dq = gl.zeros([ROWS, ROWS], gl.float32, DQ_LAYOUT)
     b_dq = _query_grads(memory.ds.index(step + 1 & 1), k, no_dq, I_CONSUMER)
@@ -264,18 +142,18 @@ def _consume(dq, dk, dv, tiles, memory, order, scale, scale_log2, I_CONSUMER: gl
             dp = warpgroup_mma_wait(1, deps=[dp])
             is_last = i + 1 == work.steps
             if is_last:
-                _meet("arrive", KV_EMPTY, 9, 4)
+                meet_at("arrive", KV_EMPTY, 9, 4)
             delta = memory.rows.index(stage * 3 + 1).load(gl.SliceLayout(0, S_LAYOUT))
             ds = times(p, unpack(packed, DTYPE, S_LAYOUT), dp - delta[None, :])
             if step > 0:
-                _meet("sync", READ + 2 * I_CONSUMER + stage, 8, 4)
+                meet_at("sync", READ + 2 * I_CONSUMER + stage, 8, 4)
             b_ds.slice(OWN, ROWS, 0).store(ds)
             fence_async_shared()
-            _meet("arrive", FULL + 2 * I_CONSUMER + stage, 8, 4)
+            meet_at("arrive", FULL + 2 * I_CONSUMER + stage, 8, 4)
             # dq of the step before, perhaps of the block of keys before: the other consumer may be
             # a step ahead or late. The first product is of nothing, and not used.
             if row >= 0:
-                _meet("sync", FULL + 2 * OTHER + other, 8, 4)
+                meet_at("sync", FULL + 2 * OTHER + other, 8, 4)
             k = memory.k.index(gl.where(i > 0, n, n + 1) & 1).reshape([BLOCK_N, HEAD_DIM])
             b_dq = _query_grads(memory.ds.index(other), k, no_dq, I_CONSUMER)
             # Only here, so that dq follows dv at once; s needs the registers.
@@ -288,7 +166,7 @@ def _consume(dq, dk, dv, tiles, memory, order, scale, scale_log2, I_CONSUMER: gl
             own_k = memory.k.index(next_n & 1).reshape([BLOCK_N, HEAD_DIM]).slice(OWN, ROWS, 0)
             s = warpgroup_mma(own_k, next_q.permute((1, 0)), no_s, use_acc=False, is_async=True)
             b_dq = warpgroup_mma_wait(1, deps=[b_dq])
-            _meet("arrive", READ + 2 * OTHER + other, 8, 4)
+            meet_at("arrive", READ + 2 * OTHER + other, 8, 4)
             # Triton puts a barrier after it, which a stage of ds needs as well.
             tma.store_wait(0)
             if row >= 0:
@@ -298,7 +176,7 @@ def _consume(dq, dk, dv, tiles, memory, order, scale, scale_log2, I_CONSUMER: gl
             unit = units(memory.rows, stage, FIRST, memory.most, (n & 1) * 2, DQ_LAYOUT)
             row = first_row + i_m * BLOCK_M
             s, b_dk = warpgroup_mma_wait(0, deps=[s, b_dk])
-            _meet("arrive", EMPTY + stage, 9, 4)
+            meet_at("arrive", EMPTY + stage, 9, 4)
             step += 1
             next_head, i_m = work.next(0, i_m)
             first_row += next_head * work.padded_q
@@ -337,7 +215,7 @@ def _consume(dq, dk, dv, tiles, memory, order, scale, scale_log2, I_CONSUMER: gl
             row = row * 0 - 1
     if step > 0:
         # No barrier is left with arrivals.
-        _meet("sync", READ + 2 * I_CONSUMER + (step & 1), 8, 4)
+        meet_at("sync", READ + 2 * I_CONSUMER + (step & 1), 8, 4)
     tma.store_wait(0)
 
 
@@ -413,5 +291,5 @@ def attention_backward_hopper(
     fence_async_shared()
     specialise(
         _consume, (dq, dk, dv, tiles, memory, order, scale, scale_log2),
-        _produce, (q, k, v, dout, rows, bounds, tiles, memory, order), 2,
+        produce, (q, k, v, dout, rows, bounds, tiles, memory, order), 2,
     )  # fmt: skip
