@@ -4,9 +4,11 @@
 
 The model is that of ``examples/gpt.py``, with 8 layers of width 1,024. A step is the forward pass
 in bf16 autocast, the loss, the gradients and AdamW. Its time is the host's, from its start until
-the card is done, so a call that costs the host more than the card shows. Exits 1 where losses
-differ. The plot has the times of all steps, of each in the order of their length. The model is
-imported where it is used: without a GPU it makes Triton interpret all that its process launches.
+the card is done, so a call that costs the host more than the card shows. A model takes ten steps,
+then the next one does: as in training, a step finds memory as the one before left it. The last row
+adds q, k and v instead, which is the least that a step can take. Exits 1 where losses differ. The
+plot has the times of all steps, of each in the order of their length. The model is imported where
+it is used: without a GPU it makes Triton interpret all that its process launches.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ from torch.nn import functional
 if TYPE_CHECKING:
     from examples import gpt
 
-WARM, SAME = 3, 0.02  # steps before any is timed; how far the mean of losses may be from ours
-OURS, TORCH, FA4 = "ours", "SDPA", "FlashAttention-4"
+WARM, SAME = 10, 0.02  # steps before any is timed; how far the mean of losses may be from ours
+TOGETHER = 10  # steps of one model
+OURS, TORCH, FA4, NONE = "ours", "SDPA", "FlashAttention-4", "q + k + v"
 
 
 def attentions() -> dict[str, gpt.Attention]:
@@ -46,6 +49,7 @@ def attentions() -> dict[str, gpt.Attention]:
             return result
 
         found[FA4] = by_flash_attention
+    found[NONE] = lambda q, k, v: q + k + v
     return found
 
 
@@ -68,7 +72,7 @@ class Taken:
 
 
 def compared(size: gpt.Size, device: str, runs: Mapping[str, gpt.Attention]) -> dict[str, Taken]:
-    """Train each for ``size.steps`` interleaved steps: the same start, the same batches.
+    """Train each for ``size.steps`` steps, ``TOGETHER`` at a time: the same start and batches.
 
     Args:
         size: Of the model, and how many steps are timed.
@@ -88,19 +92,22 @@ def compared(size: gpt.Size, device: str, runs: Mapping[str, gpt.Attention]) -> 
     ms: dict[str, list[float]] = {name: [] for name in runs}
     losses: dict[str, list[float]] = {name: [] for name in runs}
     names = list(runs)
-    for turn in range(WARM + size.steps):
-        starts = torch.randint(len(data) - size.tokens - 1, (size.rows,), generator=draw)
-        rows = torch.stack([data[i : i + size.tokens + 1] for i in starts]).to(device)
+    for turn in range(-(-(WARM + size.steps) // TOGETHER)):
+        batches = []
+        for _ in range(TOGETHER):
+            starts = torch.randint(len(data) - size.tokens - 1, (size.rows,), generator=draw)
+            rows = torch.stack([data[i : i + size.tokens + 1] for i in starts])
+            batches.append(rows.to(device))
         for at in range(len(names)):
             name = names[(at + turn) % len(names)]
-            _wait(device)
-            began = time.perf_counter()
-            loss = steps[name](rows)
-            _wait(device)
-            taken = 1e3 * (time.perf_counter() - began)
-            losses[name].append(float(loss))
-            if turn >= WARM:
-                ms[name].append(taken)
+            for rows in batches:
+                _wait(device)
+                began = time.perf_counter()
+                loss = steps[name](rows)
+                _wait(device)
+                ms[name].append(1e3 * (time.perf_counter() - began))
+                losses[name].append(float(loss))
+    ms = {name: taken[WARM : WARM + size.steps] for name, taken in ms.items()}
     return {name: Taken(tuple(ms[name]), tuple(losses[name])) for name in names}
 
 
@@ -127,7 +134,7 @@ def _wait(device: str) -> None:
 def lines(found: Mapping[str, Taken]) -> list[str]:
     """A line for each, with our time over its time and the ratio's standard error.
 
-    The ratio is the median of those of each turn, in which the host is as busy for both. The
+    The ratio is the median of those of steps, a turn apart at most. The
     standard error of a median of normal values is 1.2533 sigma / sqrt(n), and sigma is the
     interquartile range over 1.349.
     """
@@ -150,14 +157,15 @@ def drawn(found: Mapping[str, Taken]) -> str:
     """An SVG with the times of steps, of each in the order of their length."""
     from examples.gpt import plot
 
-    return plot({name: sorted(one.ms) for name, one in found.items()}, "Milliseconds of a step")
+    times = {name: sorted(one.ms) for name, one in found.items() if name != NONE}
+    return plot(times, "Milliseconds of a step")
 
 
 def apart(found: Mapping[str, Taken]) -> list[str]:
     """Names of those whose last losses are not those of the first one."""
     from examples.gpt import mean_of_last
 
-    ends = {name: mean_of_last(one.losses) for name, one in found.items()}
+    ends = {name: mean_of_last(one.losses) for name, one in found.items() if name != NONE}
     first = next(iter(ends.values()))
     return [name for name, end in ends.items() if not abs(end / first - 1.0) <= SAME]
 
