@@ -6,28 +6,34 @@ numbers. Every other launcher, a driver that records among them, is called as Tr
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import triton
 
-from .source import Names
-from .steps import Described, Launch, Slot, slots_in, varies
+from .source import Names, together
+from .steps import Described, Launch, Slot, varies
 
 # Of Triton, whose launchers are known here.
 VERSIONS = ("3.6.", "3.7.")
-# Argument lists, and encoded descriptors, of a launch that are surely kept: a step of training has
-# so many sets of addresses where each layer has its own.
+# Encoded descriptors of an argument that are surely kept: a step of training has so many addresses
+# where each layer has its own, and other calls take turns with memory.
 MOST_ADDRESSES = 1024
 
 # Writes a launch: a line that knows tensors and addresses by slot, and the stream.
 Line: TypeAlias = Callable[[Names], str]
-# Where a value stands that follows from the addresses of slots, and how.
-Hole: TypeAlias = tuple[int, Callable[[dict[int, int]], Any]]
+
+
+@dataclass(frozen=True)
+class _Written:
+    """An argument that follows from addresses, or the stream: as a line writes it."""
+
+    text: Line
 
 
 def launcher(step: Launch) -> tuple[Line, tuple[Any, ...]]:
@@ -75,113 +81,97 @@ def _by_number(step: Launch) -> Line | None:
         if not {"launcher", "tensordesc_meta"} <= inner.keys():
             return None
         start, metas = inner["launcher"], inner["tensordesc_meta"]
-    flat = _flat(step, metas, nvidia.make_tensordesc_arg)
-    compiled, grid = step.compiled, step.grid
+    compiled = step.compiled
+    values = _flat(step, metas, nvidia.make_tensordesc_arg)
+    stream = _Written(lambda names: "stream")
     head = (compiled.function, found.launch_cooperative_grid, found.launch_pdl)
-    packed = compiled.packed_metadata
+    first: tuple[Any, ...] = (*step.grid, stream, *head)
+    nothing, packed = (None,) * 5, compiled.packed_metadata  # of scratch memory, metadata and hooks
     if version.startswith("3.6."):
-        first: tuple[Any, ...] = (*head, None, None, packed, None, None, None)
-        return _repeated(start, step, flat, lambda stream, values: (*grid, stream, *first, *values))
-    nothing = (None,) * 5  # of scratch memory, metadata and hooks
-    first = (*head, packed, *nothing, found.arg_annotations, found.kernel_signature)
-    return _repeated(start, step, flat, lambda stream, values: (*grid, stream, *first, values))
+        given = (*first, None, None, packed, None, None, None, *values)
+        return lambda names: f"{names.of(start)}{_together(given, names)}"
+    kinds = (found.arg_annotations, found.kernel_signature)
+    whole = _Written(lambda names: _together(values, names))  # in a tuple of their own
+    given = (*first, packed, *nothing, *kinds, whole)
+    return lambda names: f"{names.of(start)}{_together(given, names)}"
 
 
-def _addressed(value: Any, addresses: dict[int, int]) -> Any:
-    if isinstance(value, Slot):
-        return addresses[value.root] + value.offset
-    if isinstance(value, tuple):  # a launcher asks for no names
-        return tuple([_addressed(one, addresses) for one in value])
-    return value
+def _together(arguments: Iterable[Any], names: Names) -> str:
+    """A tuple of ``arguments``. Those that are the same in every call stand in tuples in it: a name
+    for each would take longer."""
+    parts: list[str] = []
+    for written, values in groupby(arguments, lambda one: isinstance(one, _Written)):
+        if written:
+            parts += [one.text(names) for one in values]
+        else:
+            parts.append(f"*{names.of(tuple(values))}")
+    return together(parts)
 
 
-class _Kept(dict[Any, Any]):
-    """The latest values by key, made where they are missing: at least ``MOST_ADDRESSES``, at most
-    twice as many."""
-
-    __slots__ = ("_before", "_make")
-
-    def __init__(self, make: Callable[[Any], Any]) -> None:
-        super().__init__()
-        self._before: dict[Any, Any] = {}
-        self._make = make
-
-    def __missing__(self, key: Any) -> Any:
-        found = self._before.get(key)
-        if found is None:
-            found = self._make(key)
-        if len(self) >= MOST_ADDRESSES:
-            self._before = dict(self)
-            self.clear()
-        self[key] = found
-        return found
-
-
-def _flat(step: Launch, metas: Any, encode: Any) -> tuple[list[Any], list[Hole]]:
-    """What a launcher in C takes, with holes for what comes from slots. Descriptors stand there
-    with their shapes and strides."""
+def _flat(step: Launch, metas: Any, encode: Any) -> list[Any]:
+    """What a launcher in C takes. Descriptors stand there with their shapes and strides."""
     values: list[Any] = []
-    holes: list[Hole] = []
     remaining = iter(metas or ())
     for one in step.arguments:
         if isinstance(one, Described):
-            encoder = _Encoder(one, next(remaining, None), encode)
-            holes.append((len(values), encoder))
-            values += [None, *encoder.rest]
+            values += _described(one, next(remaining, None), encode)
         elif varies(one):
-            holes.append((len(values), functools.partial(_addressed, one)))
-            values.append(None)
+            values.append(_Written(partial(_addressed, one)))
         else:
             values.append(one)
-    return values, holes
+    return values
 
 
-def _repeated(start: Any, step: Launch, flat: Any, whole: Callable[..., Any]) -> Line:
-    """Launches by ``start`` with ``whole`` of a stream and the arguments, made once for each stream
-    and set of addresses."""
-    values, holes = flat
-    roots = sorted({one.root for one in slots_in(step.arguments)})
-
-    def make(key: tuple[int, ...]) -> tuple[Any, ...]:
-        stream, *addresses = key
-        found, known = values.copy(), dict(zip(roots, addresses, strict=True))
-        for at, filled in holes:
-            found[at] = filled(known)
-        return whole(stream, found)
-
-    def line(names: Names) -> str:
-        key = ", ".join(("stream", *(f"a{one}" for one in roots)))
-        return f"{names.of(start)}(*{names.of(_Kept(make))}[({key},)])"
-
-    return line
+def _addressed(value: Any, names: Names) -> str:
+    if isinstance(value, Slot):
+        return names.address(value)
+    if isinstance(value, tuple):  # a launcher asks for no names
+        return together([_addressed(one, names) for one in value])
+    return names.of(value)
 
 
-class _Encoder:
-    """Encodes a descriptor over memory at an address, once for each address."""
+def _described(described: Described, meta: Any, encode: Any) -> list[Any]:
+    """A descriptor, encoded once for each address, and what follows it."""
+    descriptor, slot = described.descriptor, described.slot
+    sizes = {
+        "shape": list(descriptor.shape),
+        "strides": list(descriptor.strides),
+        "padding": descriptor.padding,
+        "round_f32_to_tf32": getattr(descriptor, "round_f32_to_tf32", False),
+    }
 
-    def __init__(self, described: Described, meta: Any, encode: Any) -> None:
-        self._encoded = _Kept(self._over)
-        descriptor = described.descriptor
-        self._slot, self._meta, self._encode = described.slot, meta, encode
-        self._sizes = {
-            "shape": list(descriptor.shape),
-            "strides": list(descriptor.strides),
-            "padding": descriptor.padding,
-            "round_f32_to_tf32": getattr(descriptor, "round_f32_to_tf32", False),
-        }
-        first = SimpleNamespace(base=_Address(described.address), **self._sizes)
-        self.rest = encode(first, meta)[1:]
+    def over(address: int) -> list[Any]:
+        # No copy of the descriptor, which takes ten times as long.
+        found: list[Any] = encode(SimpleNamespace(base=_Address(address), **sizes), meta)
+        return found
 
-    def __call__(self, addresses: dict[int, int]) -> Any:
-        address = _addressed(self._slot, addresses)
-        if self._meta is None:  # lowered to an address and numbers
-            return address
-        return self._encoded[address]
+    rest = over(described.address)[1:]
+    if meta is None:  # lowered to an address and numbers
+        return [_Written(lambda names: names.address(slot)), *rest]
+    kept = _Kept(lambda address: over(address)[0])
+    return [_Written(lambda names: f"{names.of(kept)}[{names.address(slot)}]"), *rest]
 
-    def _over(self, address: int) -> Any:
-        # Not a copy of this one, which takes ten times as long.
-        stand_in = SimpleNamespace(base=_Address(address), **self._sizes)
-        return self._encode(stand_in, self._meta)[0]
+
+class _Kept(dict[int, Any]):
+    """The latest values by address, made where they are missing: at least ``MOST_ADDRESSES``, at
+    most twice as many."""
+
+    __slots__ = ("_before", "_make")
+
+    def __init__(self, make: Callable[[int], Any]) -> None:
+        super().__init__()
+        self._before: dict[int, Any] = {}
+        self._make = make
+
+    def __missing__(self, address: int) -> Any:
+        found = self._before.get(address)
+        if found is None:
+            found = self._make(address)
+        if len(self) >= MOST_ADDRESSES:
+            self._before = dict(self)
+            self.clear()
+        self[address] = found
+        return found
 
 
 @dataclass(frozen=True)
