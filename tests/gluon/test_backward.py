@@ -47,6 +47,12 @@ ONES = [
     Case(D=128, q=(60,), k=(300,), H=2, stages=2, lse_too=False),
     Case(q=(640,), k=(640,), **CAUSAL, H=2, stages=2, multiprocessors=3, lse_too=False),
     Case(D=96, q=(330,), k=(330,), **CAUSAL, H=4, G=2, stages=2, multiprocessors=1),
+    # Heads so few that the blocks of all come in the order of their length; the second turn is of
+    # some programs.
+    Case(
+        q=(1050,), k=(1050,), window=(70, 0), **CAUSAL, H=2, G=2, stages=2, multiprocessors=16,
+        lse_too=False,
+    ),
 ]  # fmt: skip
 PLAIN = {"q": (150,), "k": (200,), "H": 2}
 TRIANGLE = {"q": (200,), "k": (200,), **CAUSAL}

@@ -13,6 +13,9 @@ from kernels.attention.hopper.tile_order import anew, in_pairs, rounds, to_and_f
 from kernels.device.aggregates import aggregate
 
 AT_ONCE = gl.constexpr(32)
+# Blocks of a head that programs have at a time, at least, where those of all heads follow each
+# other.
+NEIGHBOURS = gl.constexpr(8)
 
 
 @aggregate
@@ -20,9 +23,11 @@ class Order:
     """All blocks of keys of a launch.
 
     Causal ones come in pairs of a head, a long and a short one, so that all programs have as much
-    to do. In a window, and in full attention, all blocks take alike. Packed sequences have a list
-    of theirs, those of the longest first (hopper/packed/tiles.py): ``tiles`` of the methods, which
-    is None else. batch then counts them, and seqlen_q and seqlen_k are the sums of all.
+    to do. In full attention all blocks take alike. In a window so do all but the last of a head:
+    where heads are few, the blocks of all heads come in the order of their length. Packed sequences
+    have a list of theirs, those of the longest first (hopper/packed/tiles.py): ``tiles`` of the
+    methods, which is None else. batch then counts them, and seqlen_q and seqlen_k are the sums of
+    all.
     """
 
     heads: gl.tensor
@@ -97,9 +102,15 @@ class Order:
                 i_n = n_n - 1 - i_last
             else:
                 place = to_and_fro(i_turn)
-                exists = place < n_n * batch * kv_heads
+                n_heads = batch * kv_heads
+                exists = place < n_n * n_heads
                 i_n = place % n_n
                 i_bh = place // n_n
+                if self.WINDOW:
+                    # So few that neighbours of a head still find its queries in L2.
+                    few = n_heads * NEIGHBOURS <= gl.num_programs(0)
+                    i_n = gl.where(few, place // n_heads, i_n)
+                    i_bh = gl.where(few, place % n_heads, i_bh)
             i_b = i_bh // kv_heads
             i_kv = i_bh % kv_heads
             k_at = i_b
