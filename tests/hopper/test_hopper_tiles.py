@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from itertools import product
+from itertools import chain, product
 from types import SimpleNamespace
 
 import pytest
@@ -23,8 +23,8 @@ def walked(
     programs: int,
     fp8: bool,
     **kind: int,
-) -> list[Tile]:
-    """First row, head, entry of the batch and end of the tiles of all programs."""
+) -> list[list[Tile]]:
+    """First row, head, entry of the batch and end of the tiles of each program."""
     now = SimpleNamespace(program=0)
     language = SimpleNamespace(
         cdiv=lambda a, b: -(-a // b),
@@ -39,23 +39,29 @@ def walked(
         monkeypatch.setattr(one, "gl", language)
     for name in ("in_pairs", "rounds", "to_and_fro", "whole_first"):
         monkeypatch.setattr(hopper_problem, name, getattr(tile_order, name).fn)
+    for name in ("paired", "to_and_fro"):
+        monkeypatch.setattr(tile_order, name, getattr(tile_order, name).fn)
+    monkeypatch.setattr(hopper_problem, "ALONE", tile_order.ALONE.value)
+    monkeypatch.setattr(tile_order, "anew", lambda x: x)
     monkeypatch.setattr(hopper_problem, "Sequence", lambda *fields: fields)
     problem = SimpleNamespace(seqlen_q=seqlen, heads=heads, batch=batch, **kind)
     problem.seqlen_k = problem.causal_offset = problem.left_offset = 0
     problem.PACKED, problem.WINDOW, problem.TURNED = False, False, fp8
+    problem.LAST_ALONE = not fp8
     for name in ("tails", "turns", "walked"):
         setattr(problem, name, getattr(hopper_problem.Problem, name).fn.__get__(problem))
-    tiles = []
+    tiles: list[list[Tile]] = []
     if kind.get("ONCE"):
         n_m = -(-seqlen // kind["BLOCK_M"])
         places = product(range(n_m), range(heads), range(batch))
     else:
         places = ((i, 0, 0) for i in range(programs))
     for now.program in places:
+        tiles.append([])
         for i_turn in range(problem.turns(None)):
             row, i_h, (i_b, _, end, *_), exists, _ = problem.walked(i_turn)
             if exists:
-                tiles.append((row, i_h, i_b, end))
+                tiles[-1].append((row, i_h, i_b, end))
     return tiles
 
 
@@ -93,10 +99,27 @@ def test_every_row_of_every_head_is_in_one_tile(
     kind |= {"PAIRS": order == "pairs", "ONCE": order == "once"}
     seen = dict.fromkeys(((b, h, r) for b in range(batch) for h in range(heads)
                           for r in range(0, seqlen, 64)), 0)  # fmt: skip
-    for row, i_h, i_b, end in walked(monkeypatch, seqlen, heads, batch, programs, fp8, **kind):
+    tiles = walked(monkeypatch, seqlen, heads, batch, programs, fp8, **kind)
+    for row, i_h, i_b, end in chain(*tiles):
         for of_one in range(row, min(row + rows, end), 64):
             seen[i_b, i_h, of_one] += 1
     assert set(seen.values()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("seqlen", "heads", "of_mean"),
+    [(2048, 128, 1.02), (4096, 32, 1.02), (4096, 64, 1.01), (8192, 32, 1.01), (16384, 16, 1.02)],
+)
+def test_programs_of_causal_pairs_end_together(
+    seqlen: int, heads: int, of_mean: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """16 turns of whole pairs would take 1.03 times the mean."""
+    cut = dict.fromkeys(("whole_each", "whole_more", "tail"), 0)
+    kind = {"CONSUMERS": 2, "BLOCK_M": 128, "CAUSAL": True, "PAIRS": True}
+    kind |= {"TAILS": False, "ONCE": False} | cut
+    tiles = walked(monkeypatch, seqlen, heads, 1, 132, False, **kind)
+    keys = [sum(row + 128 for row, *_ in of_one) for of_one in tiles]
+    assert max(keys) <= of_mean * sum(keys) / len(keys)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from triton.experimental.gluon import language as gl
 from kernels.attention.hopper.packed.tiles import FIELDS
 from kernels.device.aggregates import aggregate, computed
 
-from .tile_order import anew, in_pairs, rounds, seen_blocks, to_and_fro, whole_first
+from .tile_order import ALONE, anew, in_pairs, rounds, seen_blocks, to_and_fro, whole_first
 
 # Where rows of a packed tensor end: hopper/forward/launch.py says how.
 BEYOND = gl.constexpr(1 << 30)
@@ -90,6 +90,8 @@ class Problem:
     TURNED: gl.constexpr
     BY_SEQUENCE: gl.constexpr
     ROOM: gl.constexpr
+    # Long and short rows of a window do not make pairs alike; wider heads would spill.
+    LAST_ALONE: gl.constexpr = computed("HEAD_DIM <= 128 and not (WINDOW or TURNED)")
 
     @gluon.jit
     def sizes_anew(self):
@@ -124,7 +126,7 @@ class Problem:
             n_whole = self.whole_each * n_heads + self.whole_more
             return gl.cdiv(n_whole + n_tails, gl.num_programs(0))
         else:
-            return rounds(n_m, n_heads, self.PAIRS)
+            return rounds(n_m, n_heads, self.PAIRS, ALONE if self.LAST_ALONE else 0)
 
     @gluon.jit
     def tile(self, i_turn, tiles):
@@ -188,7 +190,8 @@ class Problem:
             end = gl.minimum(end, row + rows)
             exists = i_bh < n_heads
         elif self.PAIRS:
-            i_m, i_bh, exists = in_pairs(i_turn, n_m, n_heads)
+            LAST: gl.constexpr = ALONE if self.LAST_ALONE else 0
+            i_m, i_bh, exists = in_pairs(i_turn, n_m, n_heads, LAST)
         elif self.CAUSAL:
             i_tile = to_and_fro(i_turn)
             if self.TURNED:

@@ -25,6 +25,9 @@ SIZES = [
     "n_blocks",
     "n_all",
 ]
+# Blocks a program has in the end that are in no pair. Fewer would be shared out less alike. More
+# would be of more heads than L2 holds.
+ALONE = gl.constexpr(2)
 
 
 @gluon.jit
@@ -46,16 +49,40 @@ def to_and_fro(i_turn):
 
 
 @gluon.jit
-def in_pairs(i_turn, n_m, n_heads):
+def paired(n_m, n_heads, ALONE: gl.constexpr):
+    """How many pairs of blocks of rows the first heads have, and how many heads have none: as many
+    blocks as ``ALONE`` of every program."""
+    n_alone = gl.minimum(n_heads, gl.cdiv(ALONE * gl.num_programs(0), n_m))
+    return (n_m + 1) // 2 * (n_heads - n_alone), n_alone
+
+
+@gluon.jit
+def in_pairs(i_turn, n_m, n_heads, ALONE: gl.constexpr):
     """Block of rows and head of this program's turn, and whether it exists: a long and a short
-    block of one head follow each other."""
-    n_pairs = (n_m + 1) // 2
-    i_pair = (i_turn // 2) * gl.num_programs(0) + gl.program_id(0)
-    i_short = i_pair % n_pairs
-    i_bh = i_pair // n_pairs
-    second = i_turn % 2 == 1
-    i_m = gl.where(second, i_short, n_m - 1 - i_short)
+    block of one head follow each other, and then the blocks of some heads, longest first.
+
+    Pairs of all heads would leave most programs idle while others walk a last one. A program
+    without one has a long block in its place. Shorter ones follow, every other turn backwards.
+    Where ALONE is 0 there are pairs only.
+    """
+    n_programs = gl.num_programs(0)
+    if ALONE > 0:
+        n_m, n_heads = anew(n_m), anew(n_heads)
+    per_head = (n_m + 1) // 2
+    i_pair = (i_turn // 2) * n_programs + gl.program_id(0)
+    i_short = i_pair % per_head
+    i_m = gl.where(i_turn % 2 == 1, i_short, n_m - 1 - i_short)
+    i_bh = i_pair // per_head
     exists = (i_bh < n_heads) & ((i_short * 2 != n_m - 1) | (i_turn % 2 == 0))
+    if ALONE > 0:
+        n_pairs, n_alone = paired(n_m, n_heads, ALONE)
+        n_turns = n_pairs // n_programs * 2
+        i_alone = to_and_fro(gl.maximum(i_turn - n_turns - 1, 0)) - n_pairs % n_programs
+        is_alone = i_pair >= n_pairs
+        i_m = gl.where(is_alone, n_m - 1 - i_alone // n_alone, i_m)
+        i_bh = gl.where(is_alone, n_heads - n_alone + i_alone % n_alone, i_bh)
+        is_there = (i_alone < n_alone * n_m) & (i_turn != n_turns + 1)
+        exists = gl.where(is_alone, is_there, exists)
     return i_m, i_bh, exists
 
 
@@ -71,12 +98,17 @@ def whole_first(i_tile, n_whole, n_heads):
 
 
 @gluon.jit
-def rounds(n_m, n_heads, PAIRS: gl.constexpr):
+def rounds(n_m, n_heads, PAIRS: gl.constexpr, ALONE: gl.constexpr = 0):
     """How many of ``n_m`` blocks of rows of each head a program walks at most."""
-    if PAIRS:
-        return 2 * gl.cdiv((n_m + 1) // 2 * n_heads, gl.num_programs(0))
+    n_programs = gl.num_programs(0)
+    if PAIRS and ALONE > 0:
+        n_pairs, n_alone = paired(n_m, n_heads, ALONE)
+        rest = n_pairs % n_programs + n_alone * n_m
+        return n_pairs // n_programs * 2 + 1 + gl.cdiv(rest, n_programs)
+    elif PAIRS:
+        return 2 * gl.cdiv((n_m + 1) // 2 * n_heads, n_programs)
     else:
-        return gl.cdiv(n_m * n_heads, gl.num_programs(0))
+        return gl.cdiv(n_m * n_heads, n_programs)
 
 
 @gluon.jit

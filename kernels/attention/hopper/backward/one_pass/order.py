@@ -9,7 +9,7 @@ from triton.experimental.gluon import language as gl
 from kernels.attention.hopper.backward.block import Work
 from kernels.attention.hopper.packed.tiles import FIELDS
 from kernels.attention.hopper.problem import Sequence
-from kernels.attention.hopper.tile_order import anew, in_pairs, rounds, to_and_fro
+from kernels.attention.hopper.tile_order import ALONE, anew, in_pairs, rounds, to_and_fro
 from kernels.device.aggregates import aggregate
 
 AT_ONCE = gl.constexpr(32)
@@ -55,7 +55,7 @@ class Order:
             return 2 * n_rounds if self.PAIRS else n_rounds
         else:
             n_n = gl.cdiv(self.seqlen_k, self.BLOCK_N)
-            return rounds(n_n, self.batch * self.kv_heads, self.PAIRS)
+            return rounds(n_n, self.batch * self.kv_heads, self.PAIRS, ALONE)
 
     @gluon.jit
     def first_bound(self, work):
@@ -98,7 +98,7 @@ class Order:
         else:
             n_n = gl.cdiv(seqlen_k, self.BLOCK_N)
             if self.PAIRS:
-                i_last, i_bh, exists = in_pairs(i_turn, n_n, batch * kv_heads)
+                i_last, i_bh, exists = in_pairs(i_turn, n_n, batch * kv_heads, ALONE)
                 i_n = n_n - 1 - i_last
             else:
                 place = to_and_fro(i_turn)
