@@ -10,12 +10,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.instruments.scripted_commit import FAST, READ, SLOW, track
 from warpwatch import project
 from warpwatch.commands.measure import history
-from warpwatch.config import isolation
+from warpwatch.config import isolation, sharding
 from warpwatch.judge.evidence.lookup import Evidence
 from warpwatch.session import commit, series_versions, session, utilization
 from warpwatch.session.session import Session
@@ -35,6 +36,32 @@ def test_raw_samples_are_kept_beside_the_results(
     assert timed["samples"]["latency_cold"] == cache[FAST]["samples"]["latency_cold"]
     assert document["methods"]["latency"] == series_versions.TIMES
     assert "host" not in document["methods"], "it is asked by a benchmark of its own"
+
+
+def test_what_is_not_measured_again_keeps_its_evidence(
+    scripted: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setenv(isolation.RESULTS_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(isolation, "measured", lambda: isolation.Measured("k", "a" * 40, "t", ""))
+
+    def kept() -> dict[str, Any]:
+        (file,) = (tmp_path / "evidence").iterdir()
+        timed = json.loads(gzip.decompress(file.read_bytes()))["timed"]
+        return {one["workload"]: one for one in timed}
+
+    scripted[FAST], scripted[SLOW] = {"us": 20}, {"us": 200}
+    commit.measure([FAST, SLOW])
+    before = kept()
+    scripted[FAST] = {"us": 40}
+    monkeypatch.setenv(sharding.ONLY_VARIABLE, FAST)
+    assert set(commit.measure([FAST, SLOW])) == {FAST}
+    now = kept()
+    assert now[SLOW] == before[SLOW] and len(now) == 2
+    fast = [float(np.median(one[FAST]["samples"]["latency_cold"])) for one in (before, now)]
+    assert fast[1] > 1.5 * fast[0]
+    monkeypatch.delenv(sharding.ONLY_VARIABLE)
+    commit.measure([FAST])
+    assert set(kept()) == {FAST}, "a whole run says all that was asked for"
 
 
 REFUSING_NCU = """#!/bin/sh

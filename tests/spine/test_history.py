@@ -59,7 +59,7 @@ def asv(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def run(*bench: str, commits: int = 5) -> int:
-    chosen = {"commits": commits, "tags": None, "touching": None}
+    chosen = {"commits": commits, "tags": None, "touching": None, "again": False}
     return history.main(argparse.Namespace(**chosen, bench=list(bench), machine=None))
 
 

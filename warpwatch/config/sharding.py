@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 # Set for the processes that measure, which otherwise would measure everything.
 VARIABLE = "WARPWATCH_SHARD"
+# Set where some workloads of a measured commit are measured again: their names, one a line.
+ONLY_VARIABLE = "WARPWATCH_ONLY"
 
 
 def parse(text: str) -> tuple[int, int]:
@@ -23,11 +25,23 @@ def own(names: Sequence[str], shard: int, shards: int) -> list[str]:
     return sorted(set(names))[shard - 1 :: shards]
 
 
+def only() -> frozenset[str]:
+    """The workloads that are measured again while others are kept; empty: all are measured."""
+    return frozenset(filter(None, os.environ.get(ONLY_VARIABLE, "").split("\n")))
+
+
+def chosen(names: Sequence[str]) -> list[str]:
+    """Those of ``names`` that are not kept from an earlier run, in their order."""
+    asked = only()
+    return [name for name in names if not asked or _workload(name) in asked]
+
+
 def measured_here(names: Sequence[str], everything: Sequence[str]) -> list[str]:
     """Those of ``names`` that this process's shard measures, in their order.
 
     ``everything`` is what the shards share out; a peer (``NAME @ PEER``) goes with its workload.
     """
+    names = chosen(names)
     shard, shards = parse(os.environ.get(VARIABLE) or "1/1")
     if shards == 1:
         return list(names)

@@ -42,6 +42,17 @@ class Workload(ABC):
         return ()
 
     @property
+    def definition(self) -> str:
+        """What is called and how, in one line. ``history`` measures again where it changed, and
+        takes out values of another. Empty: nothing is compared, and only the name counts."""
+        return ""
+
+    @property
+    def checked_by(self) -> str:
+        """What a GPU's values rest on beyond :attr:`definition`, in one line, or nothing."""
+        return ""
+
+    @property
     @abstractmethod
     def flops(self) -> int:
         """Floating-point operations one call must do (a multiply-add counts two)."""

@@ -49,6 +49,16 @@ class CallWorkload(Workload):
         return self.title
 
     @property
+    def definition(self) -> str:
+        text = f"{self.function}({' '.join(self.arguments.split())})"
+        return f"{text} and its gradients" if self.backward else text
+
+    @property
+    def checked_by(self) -> str:
+        flops = f"{self.operations} flops" if self.operations else ""
+        return ", ".join(filter(None, (self.compares_with, flops)))
+
+    @property
     def flops(self) -> int:
         return self.operations
 

@@ -16,11 +16,12 @@ from warpwatch import devices
 from warpwatch.config import isolation, metrics, sharding, targets
 from warpwatch.config.package import load as load_package
 from warpwatch.config.package import workloads as load_workloads
-from warpwatch.instruments.compiled import METHOD_VERSION
+from warpwatch.instruments.compiled import METHOD_VERSION, Measurement
 from warpwatch.instruments.gpu.roofs import roofs
+from warpwatch.judge.evidence import compiled as kept_evidence
 from warpwatch.session import compile_pairs
 
-from .naming import class_name, kernel_of
+from .naming import class_name, definitions, kernel_of
 
 if TYPE_CHECKING:
     from warpwatch.workload.base import Workload
@@ -56,8 +57,29 @@ def _compiled() -> _Cache:
         # Here, not above: asv's fork server must import neither torch nor Triton.
         from warpwatch.instruments.compiled.measure import evidence
 
-        evidence.store(Path(results) / "evidence", measured.commit, done.values())
+        folder = Path(results) / "evidence"
+        everything_known = [*done.values(), *_kept(folder, measured.commit)]
+        evidence.store(folder, measured.commit, everything_known)
     return {pair: (value.status, value.detail, dict(value.values)) for pair, value in done.items()}
+
+
+def _kept(folder: Path, commit: str) -> list[Measurement]:
+    """What is kept of the workloads that are not measured again, if some are."""
+    import triton
+
+    asked = sharding.only()
+    found: list[Measurement] = []
+    for path in kept_evidence.files(folder) if asked else ():
+        if path.name != f"{commit[:8]}-{triton.__version__}{kept_evidence.SUFFIX}":
+            continue
+        before = kept_evidence.read(path)
+        if (before.commit, before.method) != (commit, METHOD_VERSION):
+            continue
+        for (workload, target), row in before.results.items():
+            if workload not in asked:
+                said = row["status"], row["detail"], row["values"], row["evidence"]
+                found.append(Measurement(workload, target, *said))
+    return found
 
 
 # Values are handed out in asv's own process (:mod:`warpwatch.asv.value_server`). Where asv starts
@@ -91,6 +113,7 @@ def _track(metric: metrics.Metric, found: list[Workload], sources: str) -> Any:
         # Lists in the order of the first parameter.
         "flops": [workload.flops for workload in found],
         "bytes_moved": [workload.bytes_moved for workload in found],
+        **definitions(found),
     }
     if metric.name == "bound_us":
         named = {target for _, target in load_workloads().fixed_set()}

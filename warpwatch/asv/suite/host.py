@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from warpwatch.config import isolation, metrics
+from warpwatch.config import isolation, metrics, sharding
 from warpwatch.config.package import load as load_package
 from warpwatch.config.package import workloads as load_workloads
 from warpwatch.instruments.gpu import cold_start, host
@@ -48,7 +48,7 @@ def _class(
 ) -> type:
     def setup_cache(self: Any) -> Cache:
         isolation.measured()
-        return read([workload.name for workload in found])
+        return read(sharding.chosen([workload.name for workload in found]))
 
     setup_cache.timeout = 300  # type: ignore[attr-defined]  # asv reads it
     body = {

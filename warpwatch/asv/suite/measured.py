@@ -27,7 +27,9 @@ from warpwatch.session.commit import (
 )
 from warpwatch.workload.base import Workload
 
-from .naming import class_name, kernel_of
+from .naming import class_name, definitions, kernel_of
+
+_ON_HOST = ("host", "cold start")
 
 
 class Measured:
@@ -77,6 +79,7 @@ def tracker(metric: metrics.Metric, found: Sequence[Workload], sources: str) -> 
         # Lists in the order of the parameter.
         "flops": [workload.flops for workload in found],
         "bytes_moved": [workload.bytes_moved for workload in found],
+        **definitions(found, on_gpu=instrument not in _ON_HOST),
     }
     if metric.name == "latency_cold":
         # Enough to derive shares and rates from the one time that was measured.

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from warpwatch.workload.base import Workload
 
+DEFINITIONS = "definitions"
+
 
 def class_name(kernel: str) -> str:
     """Name the class of a kernel's benchmarks.
@@ -36,3 +38,22 @@ def kernel_of(workloads: Sequence[Workload]) -> str:
     """
     kernels = {one.kernel for one in workloads}
     return kernels.pop() if len(kernels) == 1 else ""
+
+
+def definitions(workloads: Sequence[Workload], on_gpu: bool = False) -> dict[str, list[str]]:
+    """Say what the values of a benchmark are of: `history` compares it with what it was before.
+
+    Args:
+        workloads: Those of the class, in the order of the parameter.
+        on_gpu: Whether the values rest on what answers are checked by, and on the operations.
+
+    Returns:
+        The attribute of the benchmark; none where no workload says what it calls.
+    """
+    found = [one.definition for one in workloads]
+    if on_gpu:
+        found = [
+            f"{text}; {one.checked_by}" if text and one.checked_by else text
+            for text, one in zip(found, workloads, strict=True)
+        ]
+    return {DEFINITIONS: found} if any(found) else {}

@@ -9,16 +9,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
 
 from warpwatch import project
 from warpwatch.asv import configuration
+from warpwatch.commands.measure import definitions
 from warpwatch.commands.measure.choice import commits_of_tags, commits_that_touch
 from warpwatch.commands.measure.queues import Queue, stages
-from warpwatch.config import isolation
+from warpwatch.config import isolation, sharding
 from warpwatch.config.package import CACHE_VARIABLE, SLOTS_VARIABLE, load
 from warpwatch.config.package import workloads as load_workloads
 from warpwatch.instruments import presence
@@ -63,6 +64,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--bench", action="append", default=[], metavar="REGEX", help="as asv's --bench"
     )
     parser.add_argument("--machine", metavar="NAME", help="as asv's --machine")
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="measure recorded values too (default: only those that a commit lacks, and "
+        "each [[workload]] whose call or args changed)",
+    )
 
 
 def is_registered(machine: str | None) -> bool:
@@ -112,12 +119,16 @@ def main(args: argparse.Namespace) -> int:
             print("only commits are measured: commit the package first", file=sys.stderr)
         return 3
     load_workloads()  # its mistakes are one message here, and asv's tracebacks later
+    aside = project.folder() / ".asv" / "earlier" / time.strftime("%Y-%m-%d-%H%M%S")
+    changed = definitions.changed()
+    for line in definitions.said(changed, definitions.take_out(changed, aside), aside):
+        print(line, file=sys.stderr)
     asv = [sys.executable, "-m", "asv"]
     machine = ["--machine", args.machine] if args.machine else []
     if not is_registered(args.machine):
         register(args.machine)
-    command = [*asv, "run", *configuration.options(), "HASHFILE:-", "--skip-existing"]
-    command += ["--show-stderr", *machine]
+    command = [*asv, "run", *configuration.options(), "HASHFILE:-", "--show-stderr", *machine]
+    lacking = {} if args.again else definitions.missing(commits, args.machine, presence.has_gpu())
     plural = "s" if len(commits) > 1 else ""
     print(
         f"measuring {len(commits)} commit{plural} {why}, newest first",
@@ -131,7 +142,9 @@ def main(args: argparse.Namespace) -> int:
         slots = Path(kept) / "slots"
         slots.mkdir()
         os.environ.setdefault(SLOTS_VARIABLE, str(slots))
-        failed = []
+        failed = _run_again(lacking, args.bench, command)
+        if not args.again:
+            command += ["--skip-existing"]
         for together in stages(commits, args.bench, clocks.alike() if presence.has_gpu() else None):
             failed += _run(together, command)
     for line in said_since(begin):
@@ -145,7 +158,13 @@ def main(args: argparse.Namespace) -> int:
         )
     if failed:
         return 2
-    covered = coverage(project.results() / kept_evidence.FOLDER, set(commits))
+    once_more = {commit: one.workloads for one, those in lacking.items() for commit in those}
+
+    def is_kept(path: Path, commit: str, workload: str) -> bool:
+        asked = once_more.get(commit, {workload})
+        return path.stat().st_mtime_ns < begin or workload not in asked
+
+    covered = coverage(project.results() / kept_evidence.FOLDER, set(commits), is_kept)
     ran = counted(project.results(), set(commits), args.bench, begin)
     said = covered.lines() if covered.pairs or not ran.lines() else []
     newest = coverage(project.results() / kept_evidence.FOLDER, {commits[0]})
@@ -184,6 +203,28 @@ def said_since(begin_ns: int) -> list[str]:
                 f"({measured.said}), times have no floor"
             )
     return sorted(said | set(ceilings.values()))
+
+
+def _run_again(
+    lacking: Mapping[definitions.Lacking, Sequence[str]],
+    bench: Sequence[str],
+    command: Sequence[str],
+) -> list[tuple[Queue, int]]:
+    """Measure only some workloads of commits whose other values are kept; as ``_run``."""
+    failed = []
+    for one, commits in lacking.items():
+        patterns = definitions.patterns(one, bench, presence.has_gpu())
+        queue = Queue("again", commits, patterns)
+        os.environ[sharding.ONLY_VARIABLE] = "\n".join(sorted(one.workloads))
+        try:
+            code = run_asv(command, queue)
+        finally:
+            del os.environ[sharding.ONLY_VARIABLE]
+        log = (project.folder() / queue.log).read_text("utf-8")
+        # The user's own patterns may leave them out.
+        if code not in _MEASURED and _NOTHING_SELECTED not in log:
+            failed.append((queue, code))
+    return failed
 
 
 def _run(together: Sequence[Queue], command: Sequence[str]) -> list[tuple[Queue, int]]:

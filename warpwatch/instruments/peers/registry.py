@@ -68,6 +68,14 @@ class PeerWorkload(Workload):
         return self.base.bytes_moved
 
     @property
+    def definition(self) -> str:
+        return self.base.definition
+
+    @property
+    def checked_by(self) -> str:
+        return self.base.checked_by
+
+    @property
     def tf32(self) -> bool:
         return bool(getattr(self.base, "tf32", False))
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from warpwatch.judge.results.strict_json import RejectedError, line
 
 from . import compiled
+
+# Of a file, its commit and a workload.
+IsKept = Callable[[Path, str, str], bool]
 
 
 @dataclass(frozen=True)
@@ -39,12 +42,14 @@ class Coverage:
         reasons: Why the others have none, the most frequent first.
         unread: Files of evidence that could not be read, each with what is wrong.
         never: Workloads that have values at none of these commits.
+        kept: How many of those without values an earlier run has left so.
     """
 
     measured: int
     reasons: tuple[Reason, ...]
     unread: tuple[str, ...]
     never: tuple[str, ...]
+    kept: int = 0
 
     @property
     def missing(self) -> int:
@@ -70,6 +75,9 @@ class Coverage:
             said.append(f"  {one.count} {one.status}: {one.detail} (such as {one.example})")
         if len(self.reasons) > most:
             said.append(f"  and {len(self.reasons) - most} more reasons")
+        if self.kept:
+            all_of_them = "these" if self.kept == self.missing else f"{self.kept} of these"
+            said.append(f"  {all_of_them} kept from an earlier run: --again measures once more")
         if self.never:
             more = f" and {len(self.never) - 5} more" if len(self.never) > 5 else ""
             said.append(f"no value at any of these commits: {', '.join(self.never[:5])}{more}")
@@ -92,17 +100,18 @@ def missing_at(folders: Iterable[Path], commit: str) -> list[str]:
     return [line for one in found for line in one.lines()]
 
 
-def coverage(folder: Path, commits: Collection[str]) -> Coverage:
+def coverage(folder: Path, commits: Collection[str], is_kept: IsKept | None = None) -> Coverage:
     """Read what the compiled instrument left of some commits.
 
     Args:
         folder: The folder of evidence next to results.
         commits: Full hashes; files of other commits are passed over.
+        is_kept: Says of a commit's file and a workload whether this run has left it as it was.
 
     Returns:
         How much of it has values, and why the rest has none.
     """
-    measured = 0
+    measured = kept = 0
     missing: Counter[tuple[str, str]] = Counter()
     examples: dict[tuple[str, str], str] = {}
     seen: dict[str, bool] = {}
@@ -125,10 +134,11 @@ def coverage(folder: Path, commits: Collection[str]) -> Coverage:
                 continue
             key = (row["status"], line(row["detail"]))
             missing[key] += 1
+            kept += is_kept is not None and is_kept(path, found.commit, workload)
             examples.setdefault(key, line(f"{workload} on {target}"))
     reasons = tuple(
         Reason(status, detail, count, examples[status, detail])
         for (status, detail), count in missing.most_common()
     )
     never = tuple(sorted(line(name) for name, once in seen.items() if not once))
-    return Coverage(measured, reasons, tuple(unread), never)
+    return Coverage(measured, reasons, tuple(unread), never, kept)
