@@ -43,13 +43,13 @@ class Workload(ABC):
 
     @property
     def definition(self) -> str:
-        """What is called and how, in one line. ``history`` measures again where it changed, and
-        takes out values of another. Empty: nothing is compared, and only the name counts."""
+        """The call in one line. ``history`` measures again where it changed, and takes out values
+        of another. Empty: nothing is compared, and only the name counts."""
         return ""
 
     @property
     def checked_by(self) -> str:
-        """What a GPU's values rest on beyond :attr:`definition`, in one line, or nothing."""
+        """The reference and operations of a GPU's values, in one line, or nothing."""
         return ""
 
     @property

@@ -14,10 +14,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from asv.machine import Machine
-from asv.results import Results
-from asv.util import UserError
-
 from warpwatch import project
 from warpwatch.asv.suite import naming
 from warpwatch.config.package import load as load_package
@@ -150,6 +146,8 @@ def missing(commits: Sequence[str], machine: str | None, has_gpu: bool) -> dict[
     expected = _expected(has_gpu)
     if not described or not any(expected.values()):
         return {}
+    from asv.machine import Machine
+
     folder = project.results() / (machine or Machine.get_unique_machine_name())
     found: dict[Lacking, list[str]] = {}
     for commit in commits:
@@ -284,6 +282,9 @@ def _result_files(results: Path) -> Iterator[Path]:
 
 def _loaded(path: Path) -> Any:
     """asv's file of results; None where it is none, which the report says."""
+    from asv.results import Results
+    from asv.util import UserError
+
     try:
         return Results.load(str(path))
     except (UserError, ValueError, KeyError, TypeError, AttributeError):
