@@ -150,6 +150,11 @@ CALLS = {
         "bf16[64]",
         "has no ops.activation:gelou; did you",
     ),
+    "module": (
+        "fastops.ops.activatoin:gelu",
+        "bf16[64]",
+        "has no ops.activatoin:gelu; did you mean activation?",
+    ),
     "elsewhere": (
         "fastopps.ops:gelu",
         "bf16[64]",
@@ -221,7 +226,7 @@ def test_a_call_that_cannot_be_made_is_found_before_a_history(
     )
     head = tried(capsys)
     assert (head["state"], head["remedy"]) == ("missing", "mend those workloads' call or args")
-    assert head["detail"].startswith("5 of 6 workloads cannot run: ")
+    assert head["detail"].startswith("6 of 7 workloads cannot run: ")
     for _, _, said in CALLS.values():
         assert said in head["detail"]
 
