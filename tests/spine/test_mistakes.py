@@ -116,7 +116,10 @@ MISTAKES: dict[str, tuple[str | None, tuple[str, ...], int, tuple[str, ...]]] = 
         HEAD.replace("sm_90", "sm_91") + CALL,
         HISTORY,
         2,
-        ("targets: unknown target 'sm_91', expected one of sm_80 sm_90",),
+        (
+            "targets: unknown target 'sm_91', expected one of sm_80 sm_90 sm_100 ",
+            " (the default ones), sm_103 sm_120 gfx1201 gfx1250 (where named)",
+        ),
     ),
     "a dtype misspelt": (
         HEAD + CALL.replace("bf16", "bf61"),

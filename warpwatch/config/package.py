@@ -214,9 +214,9 @@ def _inside_mistakes(section: dict[str, Any]) -> list[str]:
 def _target_mistakes(named: Any) -> list[str]:
     known = [one.name for one in known_targets.KNOWN]
     if not isinstance(named, list):
-        return [f"targets: expected a list of {' '.join(known)}, got {named!r}"]
+        return [f"targets: expected a list of {known_targets.choices()}, got {named!r}"]
     return [
-        f"targets: unknown target {one!r}, expected one of {' '.join(known)}"
+        f"targets: unknown target {one!r}, expected one of {known_targets.choices()}"
         for one in named
         if one not in known
     ]
