@@ -238,7 +238,11 @@ def test_a_call_that_cannot_be_made_is_found_before_a_history(
     ("line", "state", "said"),
     [
         ("import einopsy", "missing", "No module named 'einopsy' (fastops/__init__.py:1)"),
-        ("import torch; torch.cuda.get_device_properties(0)", "ok", "; all calls tried"),
+        (
+            "import torch; torch.cuda.get_device_properties(0)",
+            "ok",
+            "1 workload finds its kernel and builds its inputs; all calls tried without a GPU",
+        ),
     ],
     ids=["lacks-a-package", "asks-for-a-card"],
 )

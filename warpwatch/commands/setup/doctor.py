@@ -202,7 +202,8 @@ def _trials() -> Check:
     wrong = {one: text for one, text in wrong.items() if text}
     if not wrong:
         calls = "all calls" if tried == len(found) else f"{tried} of {len(found)} calls"
-        built = f"{len(found)} workloads find their kernel and build their inputs"
+        many = f"{len(found)} workloads find their kernel and build their inputs"
+        built = "1 workload finds its kernel and builds its inputs" if len(found) == 1 else many
         return Check(name, "ok", f"{built}; {calls} tried without a GPU")
     listed = "; ".join(f"{one}: {text}" for one, text in list(wrong.items())[:_SHOWN_TRIALS])
     more = f"; and {len(wrong) - _SHOWN_TRIALS} more" if len(wrong) > _SHOWN_TRIALS else ""
