@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,41 @@ def test_a_block_that_is_not_run_says_why(page: Path) -> None:
 def test_a_page_with_a_test_of_its_own_is_named_there(page: Path) -> None:
     test = ROOT / blocks.read(page).by
     assert page.name in test.read_text(encoding="utf-8")
+
+
+def test_the_first_report_is_shown_as_a_reader_sees_it(
+    home: Path, done: dict[Path, Path], tmp_path: Path
+) -> None:
+    """All but the time, which is predicted of the code of one Triton, and what hashes of commits
+    are part of."""
+    tutorial = ROOT / "docs" / "tutorials" / "first-report.md"
+    if tutorial not in done:
+        code.run_page(tutorial, home, done)
+    report, compare = ("report", "--out", str(tmp_path / "html")), ("compare", "--recorded")
+    seen = set()
+    for words in (report, (*compare, "HEAD~1", "HEAD")):
+        process = subprocess.run(
+            [sys.executable, "-m", "warpwatch", *words],
+            cwd=done[tutorial],
+            env=running.environment(home / "home"),
+            capture_output=True,
+            text=True,
+            timeout=running.LONGEST_S,
+        )
+        seen |= {*map(_row, (process.stdout + process.stderr).splitlines())}
+    for page, count in ((tutorial, 5), (ROOT / "README.md", 1)):
+        shown = [
+            _row(line)
+            for line in page.read_text(encoding="utf-8").splitlines()
+            if line.startswith("▼ ") or line.endswith((" 1 finding", " could be judged"))
+        ]
+        lasting = [row for row in shown if "predicted_us" not in row]
+        assert len(lasting) == count
+        assert [row for row in lasting if row not in seen] == []
+
+
+def _row(line: str) -> tuple[str, ...]:
+    return tuple(line.partition(" finding ")[0].split())
 
 
 PAGE = """# A page

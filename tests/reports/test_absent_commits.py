@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -74,8 +75,11 @@ def test_where_another_branch_has_the_commits_it_is_named(tmp_path: Path) -> Non
 
 def test_a_revision_that_git_does_not_know_is_named(tmp_path: Path) -> None:
     tree = trees.make_repository(tmp_path, 1)
-    with pytest.raises(ValueError, match=r"^no-such-branch: no such commit in "):
+    place = re.escape(str(tree.repo.resolve()))
+    with pytest.raises(ValueError, match=rf"^no-such-branch: no such commit in {place}$"):
         head(tree.repo, "no-such-branch")
+    with pytest.raises(ValueError, match=r"^main: no such commit in .*not a git repository"):
+        head(tmp_path, "main")
 
 
 def test_measurements_that_lie_where_none_is_looked_for_are_named(tmp_path: Path) -> None:

@@ -90,7 +90,10 @@ def test_tags_and_paths_exclude_each_other(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_history_measures_the_commits_that_were_chosen(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    repository: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The real choice up to asv, which is not run."""
     configuration = tmp_path / "warpwatch.toml"
@@ -110,11 +113,12 @@ def test_history_measures_the_commits_that_were_chosen(
     monkeypatch.setattr(history.presence, "has_gpu", lambda: False)
     parser = argparse.ArgumentParser()
     history.add_arguments(parser)
-    for words, expected in (
-        (["--tags", "v*", "--commits", "1"], ["commit 4"]),
-        (["--touching", "models"], ["commit 4"]),
-        ([], ["commit 3", "commit 1"]),
+    for words, expected, said in (
+        (["--tags", "v*", "--commits", "1"], ["commit 4"], "1 commit with a tag v*"),
+        (["--touching", "models"], ["commit 4"], "1 commit that touches models"),
+        ([], ["commit 3", "commit 1"], "2 commits that touch "),
     ):
         seen.clear()
         history.main(parser.parse_args(words))
         assert subjects(repository, seen) == expected
+        assert f"measuring {said}" in capsys.readouterr().err

@@ -46,7 +46,11 @@ class Inputs(One):
 class Call(One):
     def call(self, x):
         return unknown_name(x)
-def all_workloads(): return [Misspelt(), Inputs(), Call()]
+class Renamed(One):
+    def call(self, x):
+        from fastops.ops import activation
+        return activation.gelou(x)
+def all_workloads(): return [Misspelt(), Inputs(), Call(), Renamed()]
 """
 MODULES = {
     "mistake_raises": "import fastops.nothing\n",
@@ -112,7 +116,10 @@ MISTAKES: dict[str, tuple[str | None, tuple[str, ...], int, tuple[str, ...]]] = 
         HEAD.replace("sm_90", "sm_91") + CALL,
         HISTORY,
         2,
-        ("targets: unknown target 'sm_91', expected one of sm_80 sm_90",),
+        (
+            "targets: unknown target 'sm_91', expected one of sm_80 sm_90 sm_100 ",
+            " (the default ones), sm_103 sm_120 gfx1201 gfx1250 (where named)",
+        ),
     ),
     "a dtype misspelt": (
         HEAD + CALL.replace("bf16", "bf61"),
@@ -146,6 +153,11 @@ CALLS = {
         "bf16[64]",
         "has no ops.activation:gelou; did you",
     ),
+    "module": (
+        "fastops.ops.activatoin:gelu",
+        "bf16[64]",
+        "has no ops.activatoin:gelu; did you mean activation?",
+    ),
     "elsewhere": (
         "fastopps.ops:gelu",
         "bf16[64]",
@@ -153,6 +165,7 @@ CALLS = {
     ),
     "without": ("fastops.ops.activation:gelu", "", "missing a required argument: 'x', for gelu(x)"),
     "kernel": ("fastops.ops.activation:_gelu", "bf16[64]", "is a Triton kernel, which has no grid"),
+    "kind": ("fastops.ops.activation:gelu", "3", "kind: call failed: AttributeError: 'int' object"),
     "good": ("fastops.ops.activation:gelu", "bf16[64]", ""),
 }
 
@@ -216,7 +229,7 @@ def test_a_call_that_cannot_be_made_is_found_before_a_history(
     )
     head = tried(capsys)
     assert (head["state"], head["remedy"]) == ("missing", "mend those workloads' call or args")
-    assert head["detail"].startswith("4 of 5 workloads cannot run: ")
+    assert head["detail"].startswith("6 of 7 workloads cannot run: ")
     for _, _, said in CALLS.values():
         assert said in head["detail"]
 
@@ -225,7 +238,11 @@ def test_a_call_that_cannot_be_made_is_found_before_a_history(
     ("line", "state", "said"),
     [
         ("import einopsy", "missing", "No module named 'einopsy' (fastops/__init__.py:1)"),
-        ("import torch; torch.cuda.get_device_properties(0)", "ok", "1 workloads find"),
+        (
+            "import torch; torch.cuda.get_device_properties(0)",
+            "ok",
+            "1 workload finds its kernel and builds its inputs; all calls tried without a GPU",
+        ),
     ],
     ids=["lacks-a-package", "asks-for-a-card"],
 )
@@ -254,7 +271,8 @@ def test_an_import_lacks_a_package_or_asks_for_a_card_that_recordings_have(
 def test_mistakes_in_workloads_are_the_users_and_none_is_green(
     inside: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A kernel that is nowhere, and names that do not exist in ``inputs`` and in ``call``."""
+    """A kernel that is nowhere, names that do not exist in ``inputs`` and in ``call``, and there a
+    function that the package lacks."""
     # The processes that measure find this checkout as they find an installed one.
     path = os.environ.get("PYTHONPATH", "")
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{path}")
@@ -268,5 +286,8 @@ def test_mistakes_in_workloads_are_the_users_and_none_is_green(
     assert f"mistake in the workload (call): {where}" in said
     assert cli.main(["doctor"]) == 2
     said = capsys.readouterr().out
-    assert "2 of 3 workloads cannot run: misspelt: fastops has no ops.activation:gelou" in said
+    assert "4 of 4 workloads cannot run: misspelt: fastops has no ops.activation:gelou" in said
+    assert f"call: not measured: mistake in the workload (call): {where}" in said
+    lacking = "module 'fastops.ops.activation' has no attribute 'gelou'"
+    assert f"renamed: not applicable: AttributeError: {lacking}" in said
     assert "->  mend those workloads' call or args" in said

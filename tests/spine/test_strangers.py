@@ -139,26 +139,29 @@ def test_a_wrong_configuration_is_one_message(
 def test_all_mistakes_of_a_configuration_are_listed(tmp_path: Path) -> None:
     file = tmp_path / "warpwatch.toml"
     file.write_text(
-        'colour = "red"\ntargets = ["sm_91"]\n[package]\nname = "a"\npath = "/a"\nnames = "b"\n'
+        'colour = "red"\ntargts = []\ntargets = ["sm_91"]\n'
+        '[package]\nname = "a"\npath = "/a"\nnames = "b"\n'
         '[sets]\nhistori = []\nhost = "x"\n'
         '[[workload]]\nname = "one"\ncall = "a"\nargs = "bf17[4]"\n'
         '[[workload]]\nname = "two"\ncall = "a:b"\n[[workload]]\nname = "two"\ncall = "a:c"\n'
-        "[[workload]]\nname = 3\nflops = -1\n"
+        "[[workload]]\nname = 3\nflops = -1\narg = 1\n"
     )
     with pytest.raises(ValueError) as raised:
         config.load(file)
     said = str(raised.value)
     for part in (
-        "unknown section [colour]",
-        "[package] names: unknown key",
+        "colour: unknown key, expected one of package sets targets workload",
+        "targts: unknown key; did you mean targets?",
+        "[package] names: unknown key; did you mean name?",
         "[package] path: expected a folder inside the repository, got '/a'",
-        "[sets] histori: unknown key",
+        "[sets] histori: unknown key; did you mean history?",
         "[sets] host: expected a list",
         "[[workload]] 1 (one) call: expected package.module:function",
         "[[workload]] 1 (one) args: 'bf17[4]': unknown dtype",
         "[[workload]]: two are called 'two'",
         "[[workload]] 4 call: is missing",
         "[[workload]] 4 name: expected text, got 3",
+        "[[workload]] 4 arg: unknown key; did you mean args?",
         "targets: unknown target 'sm_91'",
     ):
         assert part in said, part

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -68,6 +70,27 @@ def calls_of(tables: Any) -> tuple[tuple[Call, ...], list[str]]:
     return tuple(calls), mistakes
 
 
+def unknown_key(key: str, known: Collection[str]) -> str:
+    """Say that a table has a key that nobody reads.
+
+    Args:
+        key: As it stands in the file.
+        known: Those that are read.
+
+    Returns:
+        The nearest known key; all of them where none is alike.
+
+    Example:
+        >>> unknown_key("arg", ["name", "call", "args"])
+        'arg: unknown key; did you mean args?'
+        >>> unknown_key("colour", ["name", "call"])
+        'colour: unknown key, expected one of name call'
+    """
+    near = difflib.get_close_matches(key, known, n=1)
+    hint = f"; did you mean {near[0]}?" if near else f", expected one of {' '.join(known)}"
+    return f"{key}: unknown key{hint}"
+
+
 def _swept(table: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
     """The tables that one with ``sweep`` stands for."""
     sweep = table.pop("sweep", None)
@@ -99,11 +122,8 @@ def _swept(table: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
 
 def _mistakes(table: dict[str, Any]) -> list[str]:
     kinds = {one.name: type(one.default) for one in fields(Call)} | {"name": str, "call": str}
-    found = [
-        f"{key}: unknown key, expected one of {' '.join(kinds)}"
-        for key in table
-        if key not in kinds
-    ]
+    known = [*kinds, "sweep"]
+    found = [unknown_key(key, known) for key in table if key not in kinds]
     found += [f"{key}: is missing" for key in ("name", "call") if key not in table]
     for key, kind in kinds.items():
         value = table.get(key)

@@ -17,7 +17,7 @@ from typing import Any
 from warpwatch import project
 
 from . import targets as known_targets
-from .calls import Call, calls_of
+from .calls import Call, calls_of, unknown_key
 
 # A folder that keeps what the compilers made, for a run over many commits.
 CACHE_VARIABLE = "WARPWATCH_COMPILER_CACHE"
@@ -147,7 +147,7 @@ def load(file: Path | None = None) -> Package:
         raise ValueError(f"{path}: cannot be read as TOML: {error}") from error
     if path.name == "pyproject.toml":
         data = data.get("tool", {}).get(project.SECTION, {})
-    mistakes = [f"unknown section [{key}]" for key in data if key not in _SECTIONS]
+    mistakes = [unknown_key(key, _SECTIONS) for key in data if key not in _SECTIONS]
     section = data.get("package")
     if not isinstance(section, dict):
         raise ValueError(f"{path}: expected a section [package] with name and path; it has none")
@@ -167,11 +167,7 @@ def load(file: Path | None = None) -> Package:
 
 def _package_mistakes(section: dict[str, Any], folder: Path) -> list[str]:
     known = [one.name for one in fields(Package) if one.name not in ("sets", "targets", "calls")]
-    mistakes = [
-        f"[package] {key}: unknown key, expected one of {' '.join(known)}"
-        for key in section
-        if key not in known
-    ]
+    mistakes = [f"[package] {unknown_key(key, known)}" for key in section if key not in known]
     for key in known:
         if key not in section and key not in _NEEDED:
             continue
@@ -218,9 +214,9 @@ def _inside_mistakes(section: dict[str, Any]) -> list[str]:
 def _target_mistakes(named: Any) -> list[str]:
     known = [one.name for one in known_targets.KNOWN]
     if not isinstance(named, list):
-        return [f"targets: expected a list of {' '.join(known)}, got {named!r}"]
+        return [f"targets: expected a list of {known_targets.choices()}, got {named!r}"]
     return [
-        f"targets: unknown target {one!r}, expected one of {' '.join(known)}"
+        f"targets: unknown target {one!r}, expected one of {known_targets.choices()}"
         for one in named
         if one not in known
     ]
@@ -230,11 +226,7 @@ def _sets(section: Any) -> tuple[Sets, list[str]]:
     if not isinstance(section, dict):
         return Sets(), ["[sets]: expected lists of workloads' names"]
     known = [one.name for one in fields(Sets)]
-    mistakes = [
-        f"[sets] {key}: unknown key, expected one of {' '.join(known)}"
-        for key in section
-        if key not in known
-    ]
+    mistakes = [f"[sets] {unknown_key(key, known)}" for key in section if key not in known]
     found: dict[str, tuple[str, ...]] = {}
     for key in known:
         value = section.get(key, [])

@@ -82,8 +82,19 @@ def get(name: str) -> Target:
     for target in KNOWN:
         if target.name == name:
             return target
-    known = " ".join(target.name for target in KNOWN)
-    raise ValueError(f"unknown target {name!r}: expected one of {known}")
+    raise ValueError(f"unknown target {name!r}: expected one of {choices()}")
+
+
+def choices() -> str:
+    """The names of all targets as a message lists them, those compiled for by default first.
+
+    Example:
+        >>> choices().partition(", ")[0]
+        'sm_80 sm_90 sm_100 gfx90a gfx942 gfx950 (the default ones)'
+    """
+    others = " ".join(target.name for target in KNOWN if not target.by_default)
+    defaults = " ".join(target.name for target in TARGETS)
+    return f"{defaults} (the default ones), {others} (where named)"
 
 
 def _written(version: tuple[int, int]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import pkgutil
 from types import ModuleType
 from typing import Any
 
@@ -52,14 +53,34 @@ def absent(package: Any, kernel: str) -> str:
     Example:
         >>> import json
         >>> absent(json, "decoder:JSONDecodr")
-        'json has no decoder:JSONDecodr; did you mean JSONDecoder?'
+        'json has no decoder:JSONDecodr; did you mean JSONDecoder or JSONDecodeError?'
+        >>> absent(json, "scaner:make_scanner")
+        'json has no scaner:make_scanner; did you mean scanner?'
     """
-    last = kernel.replace(":", ".").rpartition(".")[2]
-    place = find_kernel(package, kernel.removesuffix(last).rstrip(".:").replace(":", "."))
-    near = difflib.get_close_matches(last, dir(place), n=2) if place is not None else []
-    return f"{package.__name__} has no {kernel}" + (
-        f"; did you mean {' or '.join(near)}?" if near else ""
-    )
+    near = _near(package, *kernel.rpartition(":")[::2])
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return f"{package.__name__} has no {kernel}{hint}"
+
+
+def _near(place: Any, modules: str, names: str) -> list[str]:
+    """The names that are nearest to the first part that is missing."""
+    for part in filter(None, modules.split(".")):
+        found = _module(f"{place.__name__}.{part}")
+        if found is None:
+            return difflib.get_close_matches(part, _modules_in(place), n=2)
+        place = found
+    for part in names.split("."):
+        found = find_kernel(place, part) if isinstance(place, ModuleType) else None
+        found = getattr(place, part, None) if found is None else found
+        if found is None:
+            return difflib.get_close_matches(part, {*dir(place), *_modules_in(place)}, n=2)
+        place = found
+    return []
+
+
+def _modules_in(place: Any) -> list[str]:
+    """The modules of a package, imported or not."""
+    return [one.name for one in pkgutil.iter_modules(getattr(place, "__path__", ()))]
 
 
 def _module(name: str) -> ModuleType | None:

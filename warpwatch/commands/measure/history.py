@@ -104,7 +104,7 @@ def main(args: argparse.Namespace) -> int:
         commits, why = commits_of_tags(args.tags, args.commits), f"with a tag {args.tags}"
     else:
         commits = commits_that_touch(touched, args.commits)
-        why = f"that touch {' '.join(touched)}"
+        why = f"that {'touches' if len(commits) == 1 else 'touch'} {' '.join(touched)}"
     if not commits:
         place = package.repository_path
         print(

@@ -12,6 +12,7 @@ from warpwatch.judge.model.commits import head
 from warpwatch.judge.pairs.accepted import with_findings
 from warpwatch.judge.pairs.commits import ORDER, Compared, Comparison, judge_commits, subject
 from warpwatch.judge.pairs.run_verdict import LOOKS_LIKE_NOISE
+from warpwatch.judge.results.history import History
 from warpwatch.report.builder import load
 from warpwatch.report.words import SHAPES, quantity
 
@@ -42,7 +43,10 @@ def main(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(_document(base, newer, verdict), indent=1, allow_nan=False))
     else:
-        _print_table(base, newer, verdict, args.all)
+        unmeasured = _unmeasured(history, base, newer)
+        for line in unmeasured:
+            print(line)
+        _print_table(base, newer, verdict, args.all, hide=bool(unmeasured) and not args.all)
     return verdict.exit_code
 
 
@@ -82,10 +86,26 @@ def _named(comparison: Comparison) -> list[str]:
     return [f"finding {name}" for name in comparison.findings]
 
 
-def _print_table(base: str, newer: str, verdict: Compared, show_all: bool) -> None:
+def _unmeasured(history: History, base: str, newer: str) -> list[str]:
+    """One line for each of two commits without any result, with the nearest one that has some."""
+    measured = {one.hash: one for one in history.measured}
+    lines = []
+    for which, commit, other in (("base", base, newer), ("head", newer, base)):
+        if commit in measured:
+            continue
+        place = history.positions.get(commit, len(history.commits))
+        others = [one for one in history.measured if one.hash != other]
+        near = min(others, key=lambda one: abs(one.position - place), default=None)
+        hint = f"; the nearest measured commit is {near.hash[:10]} ({near.subject})" if near else ""
+        lines.append(f"{which} {commit[:10]} was never measured{hint}")
+    return lines
+
+
+def _print_table(base: str, newer: str, verdict: Compared, show_all: bool, *, hide: bool) -> None:
+    """``hide`` leaves out the rows: each would say the same."""
     shown = [
         c
-        for c in verdict.comparisons
+        for c in (() if hide else verdict.comparisons)
         if show_all or (c.verdict != "unchanged" and c.series.meaning.role == "verdict")
     ]
     rows = [

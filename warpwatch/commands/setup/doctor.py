@@ -26,6 +26,8 @@ from warpwatch.config.package import Package, load
 from warpwatch.instruments.counters import ncu, rocprof
 from warpwatch.session import utilization, versions
 
+from . import tried_calls
+
 SCHEMA_VERSION = 1
 _TRIAL_SECONDS = 120.0
 _SHOWN_TRIALS = 5
@@ -164,7 +166,7 @@ def _workloads() -> Check:
 
 
 def _trials() -> Check:
-    """Whether each workload finds its kernel in the newest commit, and builds its inputs."""
+    """Whether each workload finds its kernel in the newest commit, builds its inputs, and runs."""
     name = "kernels at HEAD"
     if importlib.util.find_spec("torch") is None or importlib.util.find_spec("triton") is None:
         return Check(name, "warning", "not tried: torch or triton is missing", False)
@@ -175,16 +177,19 @@ def _trials() -> Check:
     try:
         with tempfile.TemporaryDirectory(prefix="warpwatch-") as folder:
             head = versions.prepare("HEAD", Path(folder) / "head")
+            environment = isolation.subprocess_environment(head.environment)
             done = subprocess.run(
                 [sys.executable, "-P", "-m", "warpwatch.commands.setup.trial"],
                 cwd=folder,
-                env=isolation.subprocess_environment(head.environment),
+                env=environment,
                 capture_output=True,
                 text=True,
                 check=False,
                 timeout=_TRIAL_SECONDS,
             )
-        found: dict[str, str] = json.loads(done.stdout)
+            found: dict[str, str] = json.loads(done.stdout)
+            good = {one for one, text in found.items() if not text}
+            uncallable, tried = tried_calls.problems(good, environment)
     except subprocess.TimeoutExpired:
         detail = f"no answer within {_TRIAL_SECONDS:.0f} s: the package's import or inputs hang"
         return Check(name, "missing", detail, remedy="mend the workloads' inputs")
@@ -193,9 +198,13 @@ def _trials() -> Check:
         return Check(name, "missing", last[:300], remedy="mend the workloads or the package")
     except ValueError as error:
         return Check(name, "missing", str(error), remedy="commit the package, or mend `path`")
-    wrong = {name: text for name, text in found.items() if text}
+    wrong = {one: uncallable.get(one, text) for one, text in found.items()}
+    wrong = {one: text for one, text in wrong.items() if text}
     if not wrong:
-        return Check(name, "ok", f"{len(found)} workloads find their kernel and build their inputs")
+        calls = "all calls" if tried == len(found) else f"{tried} of {len(found)} calls"
+        many = f"{len(found)} workloads find their kernel and build their inputs"
+        built = "1 workload finds its kernel and builds its inputs" if len(found) == 1 else many
+        return Check(name, "ok", f"{built}; {calls} tried without a GPU")
     listed = "; ".join(f"{one}: {text}" for one, text in list(wrong.items())[:_SHOWN_TRIALS])
     more = f"; and {len(wrong) - _SHOWN_TRIALS} more" if len(wrong) > _SHOWN_TRIALS else ""
     detail = f"{len(wrong)} of {len(found)} workloads cannot run: {listed}{more}"

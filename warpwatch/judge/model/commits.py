@@ -35,7 +35,9 @@ def head(repo: Path, revision: str = "HEAD") -> str:
         named = f"{revision}^{{commit}}"
         return _git(repo, "rev-parse", "--verify", "--end-of-options", named).strip()
     except ValueError as error:
-        raise ValueError(f"{revision}: no such commit in {repo.resolve()} ({error})") from None
+        # Git says of an unknown name only that it needs one.
+        more = "" if "Needed a single revision" in str(error) else f" ({error})"
+        raise ValueError(f"{revision}: no such commit in {repo.resolve()}{more}") from None
 
 
 def branches_with(repo: Path, commits: Iterable[str]) -> list[str]:
