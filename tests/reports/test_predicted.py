@@ -15,14 +15,19 @@ PLACE = ("flash B1-H8-S512-D64", "sm_90")
 TRITON = "3.7.1"
 
 
-def tree_of(folder: Path, *us: float, checked: bool = True) -> trees.Tree:
-    """Four commits of which the third doubles the bound; each with a predicted time."""
-    tree = trees.compiled_tree(folder, {"bound_us": [10.0, 10.0, 20.0, 20.0]})
-    tree.write_benchmarks()
+def name_triton(tree: trees.Tree) -> None:
+    """Its results are of the Triton whose evidence lies next to them."""
     for result in tree.results.glob("rig/*.json"):
         text = result.read_text()
         said = f'"requirements": {{"triton": "{TRITON}"'
         result.write_text(text.replace('"requirements": {', said))
+
+
+def tree_of(folder: Path, *us: float, checked: bool = True) -> trees.Tree:
+    """Four commits of which the third doubles the bound; each with a predicted time."""
+    tree = trees.compiled_tree(folder, {"bound_us": [10.0, 10.0, 20.0, 20.0]})
+    tree.write_benchmarks()
+    name_triton(tree)
     for commit, one in zip(tree.commits, us, strict=True):
         predicted = {
             "clocks": 1000 * one,
@@ -75,3 +80,30 @@ def test_what_no_card_checked_changes_no_verdict(tmp_path: Path) -> None:
     assert [(one.series.meaning.metric, one.verdict) for one in compared] == [
         ("bound_us", "regressed")
     ]
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        ("compile failed", "head does not compile"),
+        ("call failed", "head has no code of it: the call raises"),
+    ],
+)
+def test_a_kernel_that_does_not_compile_is_there(tmp_path: Path, status: str, reason: str) -> None:
+    gone = float("nan")
+    levels = {"compile_failures": [0.0, 1.0, 0.0], "launches": [1.0, gone, 1.0]}
+    tree = trees.compiled_tree(tmp_path, {name: [*values] for name, values in levels.items()})
+    for commit, one in zip(tree.commits, ("ok", status, "ok"), strict=True):
+        keeping.write_compiled(tree.results, commit, TRITON, {PLACE: []}, statuses={PLACE: one})
+    name_triton(tree)
+    history = judge_folders([tree.results], tree.repo).history
+    first, broken, mended = tree.commits
+
+    def launches(base: str, head: str) -> tuple[str, str]:
+        compared = compare(history, base, head, Evidence([tree.results]))
+        (one,) = (c for c in compared if c.series.meaning.metric == "launches")
+        return one.verdict, one.reason
+
+    assert launches(first, broken) == ("not applicable", reason)
+    assert launches(broken, mended) == ("not applicable", reason.replace("head", "base"))
+    assert launches(first, mended) == ("unchanged", "")

@@ -20,6 +20,7 @@ from warpwatch.judge.results.result_file import ABSENT, FAILED
 from warpwatch.judge.series.withheld import withheld
 from warpwatch.judge.statistics.stored import Stored
 
+from . import not_compiled
 from .gate import judge_exact
 from .judgement import Judgement
 from .run_verdict import PREDICTED, Judged, RunVerdict, of_time, settle
@@ -136,6 +137,9 @@ def judge_commits(
             unsaid = withheld(table, row, columns)
             if unsaid and judgement.verdict in ("regressed", "improved"):
                 judgement = _plain(unsaid.verdict, unsaid.reason)
+            if judgement.verdict == "not applicable":
+                said = not_compiled.reason(table, row, columns, evidence)
+                judgement = replace(judgement, reason=said or judgement.reason)
             if info.meaning.explains:
                 reason = "; ".join(filter(None, (judgement.reason, info.meaning.explains)))
                 judgement = replace(judgement, reason=reason)
