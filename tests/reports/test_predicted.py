@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.reports import keeping, trees
+from warpwatch.__main__ import main
 from warpwatch.judge.evidence.lookup import Evidence
 from warpwatch.judge.findings.judgement import judge_folders
 from warpwatch.judge.pairs.commits import compare
@@ -23,9 +25,22 @@ def name_triton(tree: trees.Tree) -> None:
         result.write_text(text.replace('"requirements": {', said))
 
 
-def tree_of(folder: Path, *us: float, checked: bool = True) -> trees.Tree:
+BOUND: Sequence[float | None] = (10.0, 10.0, 20.0, 20.0)
+
+
+def tree_of(
+    folder: Path,
+    *us: float,
+    checked: bool = True,
+    bound: Sequence[float | None] = BOUND,
+    registers: Sequence[float | None] = (),
+) -> trees.Tree:
     """Four commits of which the third doubles the bound; each with a predicted time."""
-    tree = trees.compiled_tree(folder, {"bound_us": [10.0, 10.0, 20.0, 20.0]})
+    levels = {"bound_us": [*bound], "registers": [*registers]}
+    tree = trees.compiled_tree(folder, {name: level for name, level in levels.items() if level})
+    if registers:
+        name = "compiled.Attention.track_registers"
+        tree.benchmarks[name] |= {"better": "", "role": "evidence"}
     tree.write_benchmarks()
     name_triton(tree)
     for commit, one in zip(tree.commits, us, strict=True):
@@ -69,6 +84,28 @@ def test_a_finding_has_the_verdict_of_the_predicted_time(
     else:
         assert (bound.verdict, bound.series.meaning.role) == ("inconclusive", "verdict")
         assert time.series.meaning.role == "evidence"
+
+
+def test_labels_of_a_comparison_agree_with_its_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Evidence has no verdict: it is neither unchanged nor a regression of its own."""
+    tree = tree_of(tmp_path, 100.0, 100.0, 180.0, 180.0, registers=[32, 32, 14, 14])
+    where = ["--results", str(tree.results), "--repo", str(tree.repo)]
+    command = ["compare", "--recorded", *where, tree.commits[1], tree.commits[2]]
+    assert main([*command, "--all"]) == 1
+    heads, *rows, counts, evidence, _ = capsys.readouterr().out.splitlines()
+    places = [heads.index(name) for name in ("verdict", "base", "metric", "of")]
+    labels = {row[places[2] : places[3]].strip(): row[: places[1]].strip() for row in rows}
+    assert labels == {
+        "predicted_us": "▼ regressed",
+        "bound_us": "· evidence: worse",
+        "registers": "· evidence: changed",
+    }
+    assert counts.endswith(": 1 regressed")
+    assert evidence == "evidence, which raises no alarm: 1 worse, 1 changed"
+    assert main(command) == 1
+    assert "evidence" not in capsys.readouterr().out
 
 
 def test_what_no_card_checked_changes_no_verdict(tmp_path: Path) -> None:
