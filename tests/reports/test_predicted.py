@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.reports import keeping, trees
+from tests.reports.trees import said_on
 from warpwatch.__main__ import main
 from warpwatch.judge.evidence.lookup import Evidence
 from warpwatch.judge.findings.judgement import judge_folders
 from warpwatch.judge.pairs.commits import compare
+from warpwatch.report.rendering import commit_path
 
 PLACE = ("flash B1-H8-S512-D64", "sm_90")
 TRITON = "3.7.1"
@@ -43,6 +45,11 @@ def tree_of(
         tree.benchmarks[name] |= {"better": "", "role": "evidence"}
     tree.write_benchmarks()
     name_triton(tree)
+    write_times(tree, *us, checked=checked)
+    return tree
+
+
+def write_times(tree: trees.Tree, *us: float, checked: bool = True) -> None:
     for commit, one in zip(tree.commits, us, strict=True):
         predicted = {
             "clocks": 1000 * one,
@@ -55,7 +62,6 @@ def tree_of(
         }
         recorded = {"predicted": [predicted], "model": "m", "torch_us": 0.0}
         keeping.write_compiled(tree.results, commit, TRITON, {PLACE: [str(one)]}, recorded=recorded)
-    return tree
 
 
 @pytest.mark.parametrize(
@@ -144,3 +150,71 @@ def test_a_kernel_that_does_not_compile_is_there(tmp_path: Path, status: str, re
     assert launches(first, broken) == ("not applicable", reason)
     assert launches(broken, mended) == ("not applicable", reason.replace("head", "base"))
     assert launches(first, mended) == ("unchanged", "")
+
+
+STEADY = (10.0, 10.0, 10.0, 10.0)
+
+
+def test_a_predicted_time_that_no_finding_holds_is_on_the_index_and_its_commit(
+    tmp_path: Path,
+) -> None:
+    tree = tree_of(tmp_path, 100.0, 100.0, 180.0, 180.0, bound=STEADY)
+    site = trees.build_site(tree, tmp_path / "html")
+    base, head = tree.commits[1:3]
+    judges = f"than before: warpwatch compare --recorded {base[:10]} {head[:10]} judges it."
+    index = said_on(site / "index.html")
+    line = "No open regression in 4 measured commits; 1 predicted time is worse than before"
+    assert line in index
+    assert f"1 predicted time is worse at {head[:10]} {judges}" in index
+    assert f"{head[:10]} Change number 2 ▼ 1 predicted time is worse" in index
+    page = said_on(site / commit_path(head))
+    assert f"1 predicted time is worse at this commit {judges}" in page
+    sentence = "the call is predicted to take 100.0 -> 180.0 us"
+    assert f"{PLACE[0]} @ sm_90 : {sentence}" in page
+    for commit in (base, tree.commits[3]):
+        assert "predicted" not in said_on(site / commit_path(commit))
+    command = ["compare", "--recorded", base[:10], head[:10]]
+    assert main([*command, "--results", str(tree.results), "--repo", str(tree.repo)]) == 1
+
+
+def test_a_page_of_the_old_site_is_drawn_again_where_a_predicted_time_came(tmp_path: Path) -> None:
+    tree = tree_of(tmp_path, 100.0, 100.0, 100.0, 100.0, bound=STEADY)
+    page = trees.build_site(tree, tmp_path / "html") / commit_path(tree.commits[2])
+    assert "predicted" not in said_on(page)
+    write_times(tree, 100.0, 100.0, 180.0, 180.0)
+    trees.build_site(tree, tmp_path / "html")
+    assert "1 predicted time is worse at this commit" in said_on(page)
+
+
+@pytest.mark.parametrize(
+    ("us", "bound", "on_commit", "on_index"),
+    [
+        ((100.0, 100.0, 180.0, 180.0), STEADY, True, True),
+        ((100.0, 100.0, 180.0, 100.0), STEADY, True, False),
+        ((100.0, 100.0, 101.0, 101.0), STEADY, False, False),
+        ((180.0, 180.0, 100.0, 100.0), STEADY, False, False),
+        # A finding that is open says it; one that recovered says nothing of a time that stands.
+        ((100.0, 100.0, 180.0, 180.0), BOUND, False, False),
+        ((100.0, 100.0, 180.0, 180.0), (10.0, 10.0, 20.0, 10.0), True, True),
+        ((100.0, 100.0, 180.0, 100.0), (10.0, 10.0, 20.0, 10.0), False, False),
+    ],
+)
+def test_a_longer_time_is_said_as_long_as_no_finding_says_it(
+    tmp_path: Path,
+    us: Sequence[float],
+    bound: Sequence[float | None],
+    on_commit: bool,
+    on_index: bool,
+) -> None:
+    tree = tree_of(tmp_path, *us, bound=bound)
+    site = trees.build_site(tree, tmp_path / "html")
+    said = "predicted time is worse at"
+    pages = [said_on(site / commit_path(one)) for one in tree.commits]
+    assert [said in page for page in pages] == [False, False, on_commit, False]
+    assert (said in said_on(site / "index.html")) is on_index
+
+
+def test_of_a_model_that_no_card_checked_a_report_says_nothing(tmp_path: Path) -> None:
+    tree = tree_of(tmp_path, 100.0, 100.0, 180.0, 180.0, bound=STEADY, checked=False)
+    site = trees.build_site(tree, tmp_path / "html")
+    assert "predicted" not in said_on(site / "index.html")

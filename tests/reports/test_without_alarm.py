@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import html
-import re
 from pathlib import Path
 
 from tests.reports import trees
+from tests.reports.trees import said_on
 from warpwatch.report.rendering import commit_path
 
 CALL = "flash B1-H8-S512-D64 @ sm_90"
-
-
-def said_on(page: Path) -> str:
-    """The words of a page, without its navigation."""
-    text = page.read_text(encoding="utf-8").partition("<main")[2]
-    return html.unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", text)))
 
 
 def test_values_that_raise_no_alarm_are_listed_where_they_changed(tmp_path: Path) -> None:
@@ -28,7 +21,7 @@ def test_values_that_raise_no_alarm_are_listed_where_they_changed(tmp_path: Path
     tree.write_benchmarks()
     site = trees.build_site(tree, tmp_path / "html")
     _, same, quiet, worse = (said_on(site / commit_path(one)) for one in tree.commits)
-    none = "No value that raises an alarm changed at this commit by enough to count"
+    none = "No measured value that raises an alarm changed at this commit by enough to count"
     assert none in same and "Exact values" not in same
     assert none in quiet
     assert "Exact values that changed and raise no alarm: 1 what before after change" in quiet
@@ -41,4 +34,4 @@ def test_a_commit_without_a_value_is_not_said_to_be_unchanged(tmp_path: Path) ->
     tree = trees.compiled_tree(tmp_path, {"launches": [None, None]})
     site = trees.build_site(tree, tmp_path / "html", code=3)
     page = said_on(site / commit_path(tree.commits[1]))
-    assert "nothing was measured at this commit" in page and "No value" not in page
+    assert "nothing was measured at this commit" in page and "raises an alarm" not in page

@@ -170,6 +170,7 @@ def _commit(site: Site, number: int) -> None:
     after = measured[number + 1] if number + 1 < len(measured) else None
 
     groups, quiet = view.groups(commit), without_alarm.values(view, commit)
+    times = without_alarm.times(view, view.longer_times.get(commit.hash, ()))
 
     def page() -> str:
         return render(
@@ -186,9 +187,10 @@ def _commit(site: Site, number: int) -> None:
             parts={name: parts_of(view, found[:_MOST_CHANGES]) for name, found in groups.items()},
             most=_MOST_CHANGES,
             quiet=quiet,
+            times=times,
             few=_FEW_VALUES,
         )
 
     inputs = pages.commit(commit, (before, after), _MOST_CHANGES, _ON_COMMIT)
-    unalarming = (view.has_values(commit), len(quiet), quiet[:_MOST_CHANGES])
+    unalarming = (view.has_values(commit), len(quiet), quiet[:_MOST_CHANGES], times)
     pages.draw(commit_path(commit.hash), (inputs, unalarming), page)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
+from warpwatch.judge.findings.longer_times import LongerTime
 from warpwatch.judge.model.core import Change, Commit, Step
 from warpwatch.judge.results.history import SeriesInfo
 from warpwatch.judge.series.changes import ratio
 
 from . import words
+from .rendering import workload_path
 from .view import View
 
 
@@ -23,6 +26,43 @@ class Moved:
     before: str
     after: str
     size: str
+
+
+@dataclass(frozen=True)
+class Times:
+    """Predicted times that got worse between two commits: ``rows`` are the call and a sentence."""
+
+    base: str
+    head: Commit
+    rows: tuple[tuple[str, str, str], ...]
+
+
+def times(view: View, found: Iterable[LongerTime]) -> list[Times]:
+    """Predicted times that got worse and are in no finding, by the commits between which they did.
+
+    Args:
+        view: That shows them.
+        found: Of them, those to show.
+
+    Returns:
+        The newest first. Each row has the title of the call, its page and how its time changed.
+
+    Example:
+        >>> [one.rows[0][0] for one in times(view, view.standing_times)]
+        ['add @ sm_90']
+    """
+    pairs: dict[tuple[str, str], list[LongerTime]] = {}
+    for one in found:
+        pairs.setdefault((one.head, one.base), []).append(one)
+    positions = view.judgement.history.positions
+    return [
+        Times(base, view.commit(head), tuple(map(_row, pairs[head, base])))
+        for head, base in sorted(pairs, key=lambda pair: [-positions[name] for name in pair])
+    ]
+
+
+def _row(one: LongerTime) -> tuple[str, str, str]:
+    return f"{one.workload} @ {one.target}", workload_path(one.workload), str(one.time)
 
 
 def values(view: View, commit: Commit) -> list[Moved]:

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwatch.judge.evidence.lookup import Evidence
+from warpwatch.judge.findings import longer_times
 from warpwatch.judge.model import search_space, thresholds
 from warpwatch.judge.model.core import Verdict
 from warpwatch.judge.model.names import home, params
 from warpwatch.judge.model.thresholds import Thresholds
-from warpwatch.judge.predicted import verdict as predicted
 from warpwatch.judge.results.history import UNASKED, History, SeriesInfo, Table
 from warpwatch.judge.results.result_file import ABSENT, FAILED
 from warpwatch.judge.series.withheld import withheld
@@ -193,12 +193,9 @@ def _predicted(
         triton = info.key.environment.removeprefix("triton ")
         name, place = subject(info), (info.workload, info.target)
         if evidence and info.meaning.instrument == "compiled" and name not in found:
-            before, after = (evidence.calls(commit, triton).get(place) for commit in (base, newer))
-            spaces = [evidence.tuned(commit, triton).get(place, ()) for commit in (base, newer)]
-            if before and after and not search_space.replaced(*spaces):
-                time = predicted.of_calls(before, after)
-                if time is not None and time.checked:
-                    found[name] = _series_of_time(info), of_time(name, time)
+            time = longer_times.between(evidence, place, triton, (base, newer))
+            if time is not None:
+                found[name] = _series_of_time(info), of_time(name, time)
     return list(found.values())
 
 
