@@ -215,6 +215,22 @@ def test_what_one_commit_alone_has_is_counted_and_not_listed(
     browser.until("document.querySelectorAll('#compared tbody tr').length === 1")
 
 
+def test_evidence_that_changed_is_not_said_to_be_unchanged(
+    browser: Browser, tmp_path: Path
+) -> None:
+    tree = trees.compiled_tree(tmp_path, {"launches": [1, 1], "registers": [32, 14]})
+    tree.benchmarks["compiled.Attention.track_registers"] |= {"better": "", "role": "evidence"}
+    tree.write_benchmarks()
+    browser.view()
+    browser.open((trees.build_site(tree, tmp_path / "html") / "compare.html").as_uri())
+    browser.until("document.querySelector('#compared .lead') !== null")
+    assert browser.run("document.querySelector('#compared .lead').textContent") == "1 unchanged"
+    browser.run("(narrow.value='flash', narrow.dispatchEvent(new Event('input', {bubbles: true})))")
+    browser.until("document.querySelectorAll('#compared tbody tr').length === 2")
+    labels = browser.run("[...document.querySelectorAll('#compared b')].map(e => e.textContent)")
+    assert sorted(labels) == ["· evidence: changed", "● unchanged"]
+
+
 def test_cold_and_warm_cycles_and_time_stand_side_by_side_and_share_a_cursor(
     browser: Browser, published: Path
 ) -> None:

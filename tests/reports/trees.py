@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
 import random
+import re
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -287,3 +289,9 @@ def git(repo: Path, *arguments: str, given: bytes | None = None) -> bytes:
         timeout=120,
     )
     return done.stdout
+
+
+def said_on(page: Path) -> str:
+    """The words of a page, without its navigation."""
+    text = page.read_text(encoding="utf-8").partition("<main")[2]
+    return html.unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", text)))

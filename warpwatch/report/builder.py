@@ -91,6 +91,7 @@ def build(sources: Sources, out: Path, project: str = "", *, workers: Workers) -
         judgement = Judgement(history, changes, tuple(findings), evidence).explained()
         view = View(judgement, sources.repo, sources.asv)
         sampling.read_ahead(view)
+        _ = view.longer_times  # from evidence, too: each process would read it again
         pages = Pages(
             view,
             fresh,

@@ -19,6 +19,7 @@ from warpwatch.report.pages.series import series_page
 from warpwatch.report.pages.site import ALONE, MOST_FINDING_PAGES, Site
 from warpwatch.report.pages.workload_grid import grid_of, side_by_side
 
+from . import without_alarm
 from .pages.change_groups import parts_of
 from .rendering import commit_path, render, workload_path
 from .reuse import Part
@@ -28,6 +29,7 @@ from .site_data import histories, newest_words, page_histories
 _SERIES, _FINDINGS, _WORKLOADS, _COMMITS, _HISTORIES = 16, 8, 12, 60, 16
 _WORTH_PAGES = 150
 _ON_COMMIT, _MOST_CHANGES = 20, 400  # findings, and changes of one kind
+_FEW_VALUES = 12  # that raise no alarm, before the rest is folded
 _WITH_SOURCES = 40  # findings, the worst first: git is asked once for each
 
 Task = tuple[str, int, int]
@@ -167,7 +169,8 @@ def _commit(site: Site, number: int) -> None:
     before = measured[number - 1] if number else None
     after = measured[number + 1] if number + 1 < len(measured) else None
 
-    groups = view.groups(commit)
+    groups, quiet = view.groups(commit), without_alarm.values(view, commit)
+    times = without_alarm.times(view, view.longer_times.get(commit.hash, ()))
 
     def page() -> str:
         return render(
@@ -183,7 +186,11 @@ def _commit(site: Site, number: int) -> None:
             groups=groups,
             parts={name: parts_of(view, found[:_MOST_CHANGES]) for name, found in groups.items()},
             most=_MOST_CHANGES,
+            quiet=quiet,
+            times=times,
+            few=_FEW_VALUES,
         )
 
     inputs = pages.commit(commit, (before, after), _MOST_CHANGES, _ON_COMMIT)
-    pages.draw(commit_path(commit.hash), inputs, page)
+    unalarming = (view.has_values(commit), len(quiet), quiet[:_MOST_CHANGES], times)
+    pages.draw(commit_path(commit.hash), (inputs, unalarming), page)

@@ -20,7 +20,7 @@ from warpwatch.judge.series.addresses import digest, finding_path
 from warpwatch.judge.series.changes import kind
 
 from . import sentences, words
-from .view import many
+from .view import longer, many
 
 HERE = Path(__file__).parent
 # No inline script or style runs, and nothing is loaded but the site's own files.
@@ -75,6 +75,7 @@ def _environment() -> jinja2.Environment:
         policy=POLICY,
         sentences=sentences,
         count_of=many,
+        longer=longer,
         overlaid=overlaid,
         breakable=breakable,
         names=names,

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from warpwatch.judge.evidence.coverage import missing_at as coverage_of
 from warpwatch.judge.findings import triage
 from warpwatch.judge.findings.judgement import ATTENTION, Judgement
+from warpwatch.judge.findings.longer_times import LongerTime, longer_times
 from warpwatch.judge.model.core import Change, Commit, Finding, SeriesKey
 from warpwatch.judge.results.history import SeriesInfo, Table
 from warpwatch.judge.series.addresses import short_address
@@ -163,6 +164,8 @@ class View:
         more += f"; {many(len(self.accepted), 'finding')} accepted" if self.accepted else ""
         spaces = sum(map(self._is_new, self.spaces))
         more += f"; {many(spaces, 'change')} of search spaces, for a GPU to judge" * bool(spaces)
+        times = len(self.standing_times)
+        more += f"; {longer(times)} than before" * bool(times)
         failed = len({c.series for one in self.failing for c in self._standing(one)})
         fails = f"{many(failed, 'series')} without a value any more"
         if not self.attention:
@@ -181,6 +184,20 @@ class View:
             f"{many(len(self.attention), 'finding')} to look at: {many(series, 'series change')}"
             f" for the worse at {many(commits, 'commit')}{fails}{more}"
         )
+
+    @cached_property
+    def longer_times(self) -> dict[str, list[LongerTime]]:
+        """By commit, the predicted times that got worse there, and that no finding holds."""
+        found: dict[str, list[LongerTime]] = {}
+        for one in longer_times(self.judgement):
+            if not one.held:
+                found.setdefault(one.head, []).append(one)
+        return found
+
+    @cached_property
+    def standing_times(self) -> list[LongerTime]:
+        """Those of them that are still worse."""
+        return [one for found in self.longer_times.values() for one in found if one.stands]
 
     @cached_property
     def unmeasured(self) -> list[str]:
@@ -308,3 +325,15 @@ def many(count: int, noun: str) -> str:
         return f"1 {noun}"
     plural = {"series change": "series changed", "series": "series"}.get(noun, f"{noun}s")
     return f"{count:,} {plural}"
+
+
+def longer(count: int) -> str:
+    """Say how many predicted times are worse.
+
+    Args:
+        count: How many there are.
+
+    Returns:
+        Such as "1 predicted time is worse".
+    """
+    return f"{many(count, 'predicted time')} {'is' if count == 1 else 'are'} worse"

@@ -50,7 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--thresholds", type=Path, metavar="FILE",
                         help="default: reports/thresholds.toml")  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, help="of the order of the pairs")
-    parser.add_argument("--all", action="store_true", help="list what is unchanged too")
+    parser.add_argument("--all", action="store_true",
+                        help="also list what is unchanged, equal calls, and with --recorded "
+                             "evidence")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from warpwatch.judge.evidence.lookup import Evidence
 from warpwatch.judge.model import thresholds
 from warpwatch.judge.model.commits import head
+from warpwatch.judge.model.core import Verdict
 from warpwatch.judge.pairs.accepted import with_findings
 from warpwatch.judge.pairs.commits import ORDER, Compared, Comparison, judge_commits, subject
 from warpwatch.judge.pairs.run_verdict import LOOKS_LIKE_NOISE
@@ -19,6 +22,8 @@ from warpwatch.report.words import SHAPES, quantity
 from .report import add_source_arguments, repository_of, sources_of
 
 SCHEMA_VERSION = 1
+# What is said of evidence in the place of a verdict.
+_MOVES: dict[Verdict, str] = {"regressed": "worse", "improved": "better"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("base", metavar="BASE", help="the commit compared with")
     parser.add_argument("head", metavar="HEAD", help="the commit judged")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--all", action="store_true", help="also list what is unchanged")
+    parser.add_argument(
+        "--all", action="store_true", help="also list what is unchanged, and evidence"
+    )
     parser.add_argument("--thresholds", type=Path, metavar="FILE",
                         help="what counts (default: reports/thresholds.toml)")  # fmt: skip
 
@@ -101,16 +108,45 @@ def _unmeasured(history: History, base: str, newer: str) -> list[str]:
     return lines
 
 
+def _is_judged(comparison: Comparison) -> bool:
+    return comparison.series.meaning.role == "verdict"
+
+
+def _label(comparison: Comparison) -> str:
+    """The verdict, or of evidence, which has none, how it moved."""
+    if _is_judged(comparison):
+        return f"{SHAPES[comparison.verdict]} {comparison.verdict}"
+    return f"· evidence: {_moved(comparison)}"
+
+
+def _moved(comparison: Comparison) -> str:
+    one, meaning = comparison, comparison.series.meaning
+    if one.before is None or one.after is None:
+        return one.verdict
+    if one.before == one.after:
+        return "equal"
+    if one.verdict != "unchanged":
+        return _MOVES.get(one.verdict, one.verdict)
+    return "changed" if meaning.exact else "not judged" if meaning.better is None else one.verdict
+
+
+def _counted(words: Iterable[str]) -> str:
+    """How many there are of each word, what matters most first."""
+    found = Counter(words)
+    known = (*ORDER, *_MOVES.values(), "changed", "not judged", "equal")
+    return ", ".join(f"{found[word]} {word}" for word in known if found[word])
+
+
 def _print_table(base: str, newer: str, verdict: Compared, show_all: bool, *, hide: bool) -> None:
     """``hide`` leaves out the rows: each would say the same."""
     shown = [
         c
         for c in (() if hide else verdict.comparisons)
-        if show_all or (c.verdict != "unchanged" and c.series.meaning.role == "verdict")
+        if show_all or (c.verdict != "unchanged" and _is_judged(c))
     ]
     rows = [
         (
-            f"{SHAPES[c.verdict]} {c.verdict}",
+            _label(c),
             quantity(c.before, c.series.meaning.unit),
             quantity(c.after, c.series.meaning.unit),
             c.series.meaning.metric or c.series.key.benchmark,
@@ -124,10 +160,10 @@ def _print_table(base: str, newer: str, verdict: Compared, show_all: bool, *, hi
     for row in (heads, *rows) if rows else ():
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
         print("  ".join((*cells, row[5])).rstrip())
-    judged = [c for c in verdict.comparisons if c.series.meaning.role == "verdict"]
-    counts = {word: sum(c.verdict == word for c in judged) for word in ORDER}
-    summary = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    summary = _counted(c.verdict for c in verdict.comparisons if _is_judged(c))
     print(f"{base[:10]} -> {newer[:10]}: {summary or 'nothing was measured at either commit'}")
+    if show_all and (explaining := [c for c in verdict.comparisons if not _is_judged(c)]):
+        print(f"evidence, which raises no alarm: {_counted(map(_moved, explaining))}")
     print(f"{verdict.judged} series judged, of {verdict.measured} with a value at base")
     if verdict.run.symmetric:
         print(LOOKS_LIKE_NOISE)

@@ -10,16 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwatch.judge.evidence.lookup import Evidence
+from warpwatch.judge.findings import longer_times
 from warpwatch.judge.model import search_space, thresholds
 from warpwatch.judge.model.core import Verdict
 from warpwatch.judge.model.names import home, params
 from warpwatch.judge.model.thresholds import Thresholds
-from warpwatch.judge.predicted import verdict as predicted
 from warpwatch.judge.results.history import UNASKED, History, SeriesInfo, Table
 from warpwatch.judge.results.result_file import ABSENT, FAILED
 from warpwatch.judge.series.withheld import withheld
 from warpwatch.judge.statistics.stored import Stored
 
+from . import not_compiled
 from .gate import judge_exact
 from .judgement import Judgement
 from .run_verdict import PREDICTED, Judged, RunVerdict, of_time, settle
@@ -136,6 +137,9 @@ def judge_commits(
             unsaid = withheld(table, row, columns)
             if unsaid and judgement.verdict in ("regressed", "improved"):
                 judgement = _plain(unsaid.verdict, unsaid.reason)
+            if judgement.verdict == "not applicable":
+                said = not_compiled.reason(table, row, columns, evidence)
+                judgement = replace(judgement, reason=said or judgement.reason)
             if info.meaning.explains:
                 reason = "; ".join(filter(None, (judgement.reason, info.meaning.explains)))
                 judgement = replace(judgement, reason=reason)
@@ -189,12 +193,9 @@ def _predicted(
         triton = info.key.environment.removeprefix("triton ")
         name, place = subject(info), (info.workload, info.target)
         if evidence and info.meaning.instrument == "compiled" and name not in found:
-            before, after = (evidence.calls(commit, triton).get(place) for commit in (base, newer))
-            spaces = [evidence.tuned(commit, triton).get(place, ()) for commit in (base, newer)]
-            if before and after and not search_space.replaced(*spaces):
-                time = predicted.of_calls(before, after)
-                if time is not None and time.checked:
-                    found[name] = _series_of_time(info), of_time(name, time)
+            time = longer_times.between(evidence, place, triton, (base, newer))
+            if time is not None:
+                found[name] = _series_of_time(info), of_time(name, time)
     return list(found.values())
 
 

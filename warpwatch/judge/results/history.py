@@ -84,6 +84,11 @@ class Table:
         same: NDArray[np.bool_] = (self.methods == self.methods[:, :1]).all(axis=1)
         return same & self._whole[0] & steady
 
+    @cached_property
+    def exact(self) -> NDArray[np.bool_]:
+        """Which rows repeat exactly where nothing changed."""
+        return np.array([info.meaning.exact for info in self.series], dtype=np.bool_)
+
     def present(self, row: int) -> NDArray[np.intp]:
         """The columns in which the series has an entry, be it a value or a failure."""
         whole, columns = self._whole

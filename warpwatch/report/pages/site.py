@@ -15,7 +15,7 @@ from warpwatch.judge.model.core import Commit, Finding
 from warpwatch.judge.results.history import UNASKED, Table
 from warpwatch.judge.results.result_file import ABSENT, FAILED, Floats
 from warpwatch.judge.series.addresses import SeriesPage, history_file
-from warpwatch.report import words
+from warpwatch.report import without_alarm, words
 from warpwatch.report.atomic_site import FreshSite
 from warpwatch.report.charts.roofline import MOST_NUMBERED, roofline_chart
 from warpwatch.report.charts.roofs import ceilings_on, newest_measured, rooflines
@@ -73,7 +73,8 @@ def _index(site: Site) -> None:
     for commit in reversed(history.measured):
         groups = view.groups(commit)
         moved = [(name, len(found)) for name, found in groups.items() if found]
-        listed.append((commit, moved, view.has_values(commit)))
+        times = len(view.longer_times.get(commit.hash, ()))
+        listed.append((commit, moved, view.has_values(commit), times))
     page = render(
         "index.html",
         **site.common,
@@ -87,6 +88,7 @@ def _index(site: Site) -> None:
         failing=view.failing,
         spaces=view.spaces,
         older=view.older,
+        times=without_alarm.times(view, view.standing_times),
         other=view.other,
         accepted=view.accepted,
         recovered=view.recovered,

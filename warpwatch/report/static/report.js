@@ -603,6 +603,9 @@
       if (!exact && !steps.some(([at]) => between(at))) return "unchanged";
       return after < before === (better === "lower") ? "improved" : "regressed";
     };
+    // Evidence has no verdict, and only an exact value that differs is sure to have changed.
+    const moved = (verdict, [, , , , exact], before, after) =>
+      verdict !== "unchanged" ? verdict : before === after ? "equal" : exact ? "changed" : "not judged";
     const update = async () => {
       const [{ series }, { commits }, old, fresh] = await Promise.all(
         [load("series"), load("commits"), valuesAt(base.value), valuesAt(head.value)]);
@@ -629,7 +632,7 @@
       const change = (a, b) => b / a >= 3 ? `${+(b / a).toPrecision(3)}x` : `${b > a ? "+" : ""}${(100 * (b / a - 1)).toPrecision(3)} %`;
       const body = rows.slice(0, 300).map(([verdict, one, a, b]) =>
         html("tr", {},
-          verdictCell(verdict, `${SHAPE[verdict]} ${verdict}`),
+          verdictCell(verdict, one[5] ? `${SHAPE[verdict]} ${verdict}` : `· evidence: ${moved(verdict, one, a, b)}`),
           html("td", { className: "whole" }, html("a", { href: new URL(seriesPath(one[2]), ROOT), textContent: one[0] })),
           html("td", { className: "whole", textContent: one[1] }),
           labelled("base", text(a, one[3])),
