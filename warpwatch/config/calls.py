@@ -70,12 +70,13 @@ def calls_of(tables: Any) -> tuple[tuple[Call, ...], list[str]]:
     return tuple(calls), mistakes
 
 
-def unknown_key(key: str, known: Collection[str]) -> str:
+def unknown_key(key: str, known: Collection[str], is_section: bool = False) -> str:
     """Say that a table has a key that nobody reads.
 
     Args:
         key: As it stands in the file.
         known: Those that are read.
+        is_section: Whether a table is what stands there.
 
     Returns:
         The nearest known key; all of them where none is alike.
@@ -88,7 +89,7 @@ def unknown_key(key: str, known: Collection[str]) -> str:
     """
     near = difflib.get_close_matches(key, known, n=1)
     hint = f"; did you mean {near[0]}?" if near else f", expected one of {' '.join(known)}"
-    return f"{key}: unknown key{hint}"
+    return f"[{key}]: unknown section{hint}" if is_section else f"{key}: unknown key{hint}"
 
 
 def _swept(table: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:

@@ -147,7 +147,8 @@ def load(file: Path | None = None) -> Package:
         raise ValueError(f"{path}: cannot be read as TOML: {error}") from error
     if path.name == "pyproject.toml":
         data = data.get("tool", {}).get(project.SECTION, {})
-    mistakes = [unknown_key(key, _SECTIONS) for key in data if key not in _SECTIONS]
+    unknown = {key: value for key, value in data.items() if key not in _SECTIONS}
+    mistakes = [unknown_key(key, _SECTIONS, isinstance(unknown[key], dict)) for key in unknown]
     section = data.get("package")
     if not isinstance(section, dict):
         raise ValueError(f"{path}: expected a section [package] with name and path; it has none")

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from warpwatch.config import package as configuration
 from warpwatch.workload.base import Workload
 
-SECONDS = 30.0  # for all calls: who waits for `doctor` has one question
+SECONDS = 10.0  # for all calls: who waits for `doctor` has one question
 
 
 def problems(names: Collection[str], environment: Mapping[str, str]) -> tuple[dict[str, str], int]:
