@@ -15,6 +15,7 @@ from warpwatch.config import package as configuration
 from warpwatch.workload.base import Workload
 
 SECONDS = 10.0  # for all calls: who waits for `doctor` has one question
+JOB_SECONDS = 60.0  # for one, with the import of the package
 
 
 def problems(names: Collection[str], environment: Mapping[str, str]) -> tuple[dict[str, str], int]:
@@ -49,7 +50,7 @@ def problems(names: Collection[str], environment: Mapping[str, str]) -> tuple[di
     print(f"trying {calls} without a GPU, {limit} ...", file=sys.stderr, flush=True)
     wrong: dict[str, str] = {}
     count, deadline = 0, time.monotonic() + SECONDS
-    for job, found in jobs.measure(asked, environment, job_seconds=SECONDS):
+    for job, found in jobs.measure(asked, environment, job_seconds=JOB_SECONDS):
         count += 1
         # A kernel may serve other targets than the first.
         declined = found.status == "not applicable" and "NotImplementedError" in found.detail
