@@ -61,7 +61,7 @@ def test_what_is_not_measured_again_keeps_its_evidence(
     assert fast[1] > 1.5 * fast[0]
     monkeypatch.delenv(sharding.ONLY_VARIABLE)
     commit.measure([FAST])
-    assert set(kept()) == {FAST}, "a whole run says all that was asked for"
+    assert set(kept()) == {FAST}, "a whole run says all that was requested"
 
 
 REFUSING_NCU = """#!/bin/sh

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import gc
-import subprocess
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -26,7 +23,6 @@ from tests.kernels.prepared_calls import (
     launched,
     without_addresses,
 )
-from tests.root import ROOT
 from warpwatch.config import targets
 from warpwatch.instruments.compiled.record import driver
 from warpwatch.instruments.compiled.record.torch import cuda as torch_cuda
@@ -50,19 +46,6 @@ def forgotten(recorder: Any) -> Iterator[None]:
 
 def plans() -> int:
     return sum(type(one) is Plan for table in forms._tables.values() for one in table.values())
-
-
-def test_every_launch_is_noted() -> None:
-    """A plan would repeat the others, and leave out one that is written ``kernel[grid](...)``."""
-    of_all = ROOT / "kernels" / "runtime" / "launch" / "recording.py"
-    found = [
-        f"{path.relative_to(ROOT)}:{node.lineno}"
-        for path in (ROOT / "kernels").rglob("*.py")
-        if path != of_all
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript)
-    ]
-    assert found == []
 
 
 def test_a_plan_keeps_no_tensor_alive(recorder: Any) -> None:
@@ -374,25 +357,6 @@ def test_threads_have_results_of_their_own(recorder: Any) -> None:
     for one in threads:
         one.join()
     assert len({one.data_ptr() for one in found}) == len(found) == 200
-
-
-IMPORTED = """
-import torch, triton
-from torch._library.custom_ops import OPDEFS
-from torch.utils import flop_counter
-before = len(flop_counter.flop_registry)
-import kernels
-assert not [one for one in OPDEFS if one.startswith("warpwatch")]
-import kernels.matmul.common.tuning  # a package of the same name as a function
-assert kernels.matmul is kernels.triton_matmul
-assert len(flop_counter.flop_registry) > before
-"""
-
-
-def test_an_import_changes_nothing_until_a_function_is_looked_up() -> None:
-    command = [sys.executable, "-c", IMPORTED]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
 
 
 def test_calls_whose_every_form_is_new_keep_no_more_than_so_many(

@@ -1,4 +1,5 @@
-"""Results of commits that the clone does not have: without git, cut short, of another branch."""
+"""Commits without results; and results of commits that the clone does not have: without git, cut
+short, of another branch."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.reports import trees
-from tests.reports.test_judgement import changes_of, results_of
+from tests.reports.test_judgement import changes_of, results_of, run
 from warpwatch.judge.findings.judgement import judge
 from warpwatch.judge.model.commits import head
 from warpwatch.judge.model.directions import Directions
@@ -114,3 +115,24 @@ def test_a_notice_names_no_folder_of_the_machine(tmp_path: Path) -> None:
     tree.results.rename(below)
     assert shown(f"{below}/rig/1.json: is empty", [below]) == "below/rig/1.json: is empty"
     assert shown(f"{below}s/1.json: is empty", [below]) == f"{below}s/1.json: is empty"
+
+
+def test_a_commit_without_results_is_one_line_with_the_nearest_that_has_some(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = trees.compiled_tree(tmp_path, {"launches": [1, 1, 1, 1, 1], "spilled_bytes": [0] * 5})
+    first, second, third, fourth, last = tree.commits
+    for commit in (second, third):
+        (tree.results / "rig" / f"{commit[:8]}-env-py3.11.json").unlink()
+    for base, near in ((second, first), (third, fourth)):
+        assert run(tree, "compare", "--recorded", base, last) == 3
+        said = capsys.readouterr().out.splitlines()
+        expected = (
+            f"base {base[:10]} was never measured; the nearest measured commit is {near[:10]}"
+        )
+        assert said[0].startswith(f"{expected} (")
+        assert said[1] == f"{base[:10]} -> {last[:10]}: 2 inconclusive"
+    assert run(tree, "compare", "--recorded", second, last, "--all") == 3
+    assert capsys.readouterr().out.count("base was not measured here") == 2
+    assert run(tree, "compare", "--recorded", first, fourth) == 0
+    assert "measured commit" not in capsys.readouterr().out

@@ -247,27 +247,6 @@ def test_compare_says_it_in_word_and_exit_code(
     assert [series["verdict"] for series in document["series"]] == [word]
 
 
-def test_a_commit_without_results_is_one_line_with_the_nearest_that_has_some(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tree = trees.compiled_tree(tmp_path, {"launches": [1, 1, 1, 1, 1], "spilled_bytes": [0] * 5})
-    first, second, third, fourth, last = tree.commits
-    for commit in (second, third):
-        (tree.results / "rig" / f"{commit[:8]}-env-py3.11.json").unlink()
-    for base, near in ((second, first), (third, fourth)):
-        assert run(tree, "compare", "--recorded", base, last) == 3
-        said = capsys.readouterr().out.splitlines()
-        expected = (
-            f"base {base[:10]} was never measured; the nearest measured commit is {near[:10]}"
-        )
-        assert said[0].startswith(f"{expected} (")
-        assert said[1] == f"{base[:10]} -> {last[:10]}: 2 inconclusive"
-    assert run(tree, "compare", "--recorded", second, last, "--all") == 3
-    assert capsys.readouterr().out.count("base was not measured here") == 2
-    assert run(tree, "compare", "--recorded", first, fourth) == 0
-    assert "measured commit" not in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("command", [("compare", "--recorded"), ("ci", "comment")])
 def test_commits_come_from_the_project_where_no_repository_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
