@@ -13,19 +13,9 @@ from warpwatch.judge.results.history import SeriesInfo
 from warpwatch.judge.series.changes import ratio
 
 from . import words
+from .pages.change_groups import Member
 from .rendering import workload_path
 from .view import View
-
-
-@dataclass(frozen=True)
-class Moved:
-    """One exact value that changed: of which series, and how."""
-
-    title: str
-    path: str
-    before: str
-    after: str
-    size: str
 
 
 @dataclass(frozen=True)
@@ -65,7 +55,7 @@ def _row(one: LongerTime) -> tuple[str, str, str]:
     return f"{one.workload} @ {one.target}", workload_path(one.workload), str(one.time)
 
 
-def values(view: View, commit: Commit) -> list[Moved]:
+def values(view: View, commit: Commit) -> list[Member]:
     """Exact values that changed and raise no alarm: evidence, and changes too small to count.
 
     Args:
@@ -96,11 +86,11 @@ def values(view: View, commit: Commit) -> list[Moved]:
     return found
 
 
-def _moved(view: View, info: SeriesInfo, before: float, after: float) -> Moved:
+def _moved(view: View, info: SeriesInfo, before: float, after: float) -> Member:
     unit = info.meaning.unit
     step = Step(0, before, after, (0, 0), 1.0)
     change = Change(info.key, "unchanged", step, "", "", ratio(before, after))
-    return Moved(
+    return Member(
         view.title(info),
         view.address(info.key),
         words.quantity(before, unit),
