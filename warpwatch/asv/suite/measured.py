@@ -27,9 +27,7 @@ from warpwatch.session.commit import (
 )
 from warpwatch.workload.base import Workload
 
-from .naming import class_name, definitions, kernel_of
-
-_ON_HOST = ("host", "cold start")
+from .naming import ON_HOST, class_name, definitions, kernel_of
 
 
 class Measured:
@@ -79,7 +77,7 @@ def tracker(metric: metrics.Metric, found: Sequence[Workload], sources: str) -> 
         # Lists in the order of the parameter.
         "flops": [workload.flops for workload in found],
         "bytes_moved": [workload.bytes_moved for workload in found],
-        **definitions(found, on_gpu=instrument not in _ON_HOST),
+        **definitions(found, on_gpu=instrument not in ON_HOST),
     }
     if metric.name == "latency_cold":
         # Enough to derive shares and rates from the one time that was measured.

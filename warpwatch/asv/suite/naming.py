@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from warpwatch.workload.base import Workload
 
 DEFINITIONS = "definitions"
+ON_HOST = ("host", "cold start")  # instruments whose values need no GPU
 
 
 def class_name(kernel: str) -> str:

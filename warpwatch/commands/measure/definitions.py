@@ -26,7 +26,6 @@ from warpwatch.session import commit as of_commit
 from warpwatch.workload.base import Workload
 
 _COMPILED = "compiled"
-_HOST = ("host", "cold start")
 _NO_RESULTS = ("machine.json", "benchmarks.json")
 
 
@@ -236,7 +235,7 @@ def _kind(benchmark: Benchmark) -> str:
     instrument = benchmark.attributes.get("instrument")
     if instrument == _COMPILED:
         return _COMPILED
-    return "host" if instrument in _HOST else "gpu"
+    return "host" if instrument in naming.ON_HOST else "gpu"
 
 
 def _names(params: Sequence[Sequence[str]]) -> list[str]:
