@@ -18,7 +18,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import docker
 import pytest
+import requests
 
 from tests.containers.foreign import built_wheel
 from warpwatch.config.end_with_parent import end_with
@@ -47,6 +49,12 @@ class Engine:
     process: subprocess.Popen[bytes]
     before: frozenset[str] = frozenset()
     """What killed runs of earlier days left in the store: not this engine's."""
+
+    def answers(self) -> bool:
+        try:
+            return bool(docker.DockerClient(base_url=self.environment["DOCKER_HOST"]).ping())
+        except (docker.errors.DockerException, requests.exceptions.RequestException):
+            return False
 
     def podman(self, *arguments: str) -> str:
         command = ["podman", *arguments]
@@ -97,11 +105,13 @@ def start(environment: dict[str, str], folder: Path) -> Engine:
             # A killed test run stops nothing, and a service waits for ever.
             preexec_fn=partial(end_with, os.getpid()),
         )
-    deadline = time.monotonic() + 30
-    while not socket.exists() and time.monotonic() < deadline and process.poll() is None:
+    service = Engine({**environment, "DOCKER_HOST": f"unix://{socket}"}, process)
+    deadline = time.monotonic() + 120
+    # The socket is there before the service listens on it.
+    while not service.answers() and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.05)
-    assert socket.exists(), (folder / "engine.log").read_text()
-    return Engine({**environment, "DOCKER_HOST": f"unix://{socket}"}, process)
+    assert service.answers(), (folder / "engine.log").read_text()
+    return service
 
 
 @pytest.fixture(scope="session")
