@@ -6,8 +6,10 @@ import json
 import os
 import platform
 import signal
+import socketserver
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -235,6 +237,33 @@ def test_an_engine_that_dies_before_the_run_is_one_line(
     run = containers.make_run(images.get("cpu"), ["true"], repository, None, machine="box")
     with pytest.raises(EngineError, match="stopped answering before anything was measured"):
         containers.execute(client, run)
+
+
+class Dying(socketserver.StreamRequestHandler):
+    """Says its version, and after that nothing: an engine that ends between two questions."""
+
+    def handle(self) -> None:
+        asked = self.rfile.readline()
+        if b"/version" in asked:
+            body = b'{"ApiVersion": "1.41"}'
+            head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+            self.wfile.write(head.encode() + body)
+
+
+def test_an_engine_that_dies_while_it_is_asked_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "engine.sock"
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{path}")
+    with socketserver.UnixStreamServer(str(path), Dying) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            with pytest.raises(EngineError, match="no container engine answers at unix://"):
+                containers.connect()
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_no_engine_is_one_line(repository: Path, tmp_path: Path) -> None:

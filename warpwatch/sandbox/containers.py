@@ -67,12 +67,13 @@ def check(run: Run) -> None:
 def connect() -> Any:
     """A client of the engine, or one line that says how to get one."""
     import docker
+    import requests
     from docker.errors import DockerException
 
     try:
         client = docker.from_env(timeout=120)
         client.ping()
-    except DockerException as error:
+    except (DockerException, requests.exceptions.RequestException) as error:
         where = os.environ.get("DOCKER_HOST", "the default socket")
         raise EngineError(
             f"no container engine answers at {where}: start Docker, or podman system service and "
