@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -38,6 +40,8 @@ _any_autocast = torch._C._is_any_autocast_enabled
 _lowers, _lowered = torch.is_autocast_enabled, torch.get_autocast_dtype
 _RUN = JITFunction.run
 _INTERPRETS = targets.interpreting()
+# Triton's knob, and how a user sets it.
+_STORES, _STORES_VARIABLE = "store_binary_only", "TRITON_STORE_BINARY_ONLY"
 
 Form = tuple[Any, ...]
 # What a form has before it has a plan: it was called once, or its call cannot be repeated.
@@ -123,7 +127,8 @@ def serve(
         if len(plans) >= MOST_FORMS:  # those of long ago make room
             for old in list(plans)[: MOST_FORMS // 4]:
                 plans.pop(old, None)
-        result = body(*args, **kwargs)
+        with _binaries_only():
+            result = body(*args, **kwargs)
         plans[form] = _SEEN
         return result
     if plan is _ORDINARY:
@@ -131,6 +136,25 @@ def serve(
     result, made = _record(body, args, kwargs, tensors)
     plans[form] = _ORDINARY if made is None else made
     return result
+
+
+@contextmanager
+def _binaries_only() -> Iterator[None]:
+    """Triton keeps no text of what it compiles inside, unless somebody reads or has set that.
+
+    A process that finds a kernel on disk reads each text that lies there: for two megabytes of
+    LLVM's that takes longer than all else of a first call.
+    """
+    settings = knobs.compilation
+    own = vars(settings)  # a knob that is set by its name sets the environment of children, too
+    if _STORES in own or _STORES_VARIABLE in os.environ or settings.listener is not None:
+        yield
+        return
+    own[_STORES] = True
+    try:
+        yield
+    finally:
+        own.pop(_STORES, None)
 
 
 def known(call: Callable[..., Any], args: tuple[Any, ...]) -> Plan | None:
