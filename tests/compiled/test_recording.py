@@ -22,6 +22,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tests.root import ROOT
 from warpwatch.config import targets
+from warpwatch.config.package import CACHE_VARIABLE
 from warpwatch.instruments.compiled.formats.recording import DescriptorArgument, HarnessError
 from warpwatch.instruments.compiled.measure import reading
 from warpwatch.instruments.compiled.record import addresses, driver
@@ -58,6 +59,16 @@ def test_a_launch_shows_its_grid_arguments_options_and_code(target: targets.Targ
     assert launch.kernel.name == "scale"
     assert launch.kernel.binary.startswith(b"\x7fELF")
     assert recording.failures == ()
+
+
+def test_texts_are_read_where_triton_is_set_to_keep_binaries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(CACHE_VARIABLE, raising=False)
+    monkeypatch.setenv("TRITON_STORE_BINARY_ONLY", "1")
+    (launch,) = record(lambda: scaled(torch.empty(1000, device="cuda")), H200).launches
+    assert ".entry scale" in launch.kernel.texts["ptx"]
+    assert "tt.func" in launch.kernel.texts["ttgir"]
 
 
 def test_arguments_are_specialised_as_on_a_device() -> None:

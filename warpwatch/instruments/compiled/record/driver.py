@@ -316,6 +316,7 @@ def active(target: Target, known: Known | None = None) -> Iterator[RecordingDriv
         knobs.compilation.listener = recorder.heard_of_compilation
         # Line numbers would make the code of two equal kernels differ.
         knobs.compilation.disable_line_info = True
+        knobs.compilation.store_binary_only = False  # the texts are read
         knobs.nvidia.dump_ptxas_log = True
         config.set_active(recorder)
         JITFunction._do_compile, Autotuner.run = compiling, tuning
