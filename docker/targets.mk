@@ -107,6 +107,8 @@ container-clean: $(HOST_STAMP) ## Remove containers whose run has died
 # What the workflows run. Values come from the environment and reach the shell as "$$NAME", never
 # as $(NAME): make must not expand what an event holds.
 LANE_DIR := .lane
+# Outside of a workflow the commands print what a later job would ask.
+OUTPUT := $${GITHUB_OUTPUT:+--output "$$GITHUB_OUTPUT"}
 TRUSTED := .trusted
 
 .PHONY: image ci-plan ci-gate ci-all-green fetch-commit lane-cpu lane-gpu history-gpu deliver
@@ -116,11 +118,11 @@ image: $(HOST_STAMP) ## Build the image of $BACKEND
 	@$(BUILD) --backend "$${BACKEND:?cpu, cuda or rocm}"
 
 ci-plan: $(BARE_READY) ## Write the matrix of $BACKENDS for a workflow
-	@$(BARE) -m warpwatch container plan --backends $${BACKENDS:?backends} --output "$$GITHUB_OUTPUT"
+	@$(BARE) -m warpwatch container plan --backends $${BACKENDS:?backends} $(OUTPUT)
 
 ci-gate: $(BARE_READY) ## Write what a GPU machine may measure for this event; fail where it may not
 	@$(BARE) -m warpwatch ci gate --environment "$${ENVIRONMENT:?environment}" --base "$$BASE" \
-		--output "$$GITHUB_OUTPUT"
+		$(OUTPUT)
 
 ci-all-green: $(BARE_READY) ## Fail unless every job in $NEEDS succeeded
 	@$(BARE) -m warpwatch ci needs "$$NEEDS"
@@ -161,7 +163,7 @@ judge: $(READER_STAMP) ## Judge the artifacts of run $RUN for the lanes $LANE
 
 merge-shards: $(READER_STAMP) ## Merge the shards of $LANES in .artifacts into .merged; says what is missing
 	@rm -rf .merged
-	@$(READER_BIN)/python -m warpwatch ci merge .artifacts --expect "$$LANES" --out .merged --output "$$GITHUB_OUTPUT"
+	@$(READER_BIN)/python -m warpwatch ci merge .artifacts --expect "$$LANES" --out .merged $(OUTPUT)
 
 shards-complete: ## Fail if $MISSING names a shard
 	@test -z "$$MISSING" || { echo "error: missing: $$MISSING; what the others measured is recorded" >&2; exit 3; }

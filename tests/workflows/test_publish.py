@@ -151,6 +151,13 @@ def test_nothing_at_all_is_red_at_once(checkout: Path) -> None:
     assert (checkout / "output").read_text() == "missing=results-cpu-1-of-2 results-cpu-2-of-2\n"
 
 
+def test_by_hand_there_is_no_file_for_a_later_job(checkout: Path) -> None:
+    shard_folders(checkout / ".artifacts", 2)
+    done = make(checkout, "merge-shards", LANES="cpu")
+    assert done.returncode == 0, done.stderr
+    assert "cpu: 2 of 2 shards" in done.stdout
+
+
 def test_a_lane_that_others_record_neither_waits_nor_is_waited_for(
     checkout: Path, tmp_path: Path
 ) -> None:

@@ -213,6 +213,7 @@ def test_a_wrong_shard_is_one_clear_message(text: str) -> None:
         (["--commits", "2", "--head", "HEAD"], "without --base and --head"),
         (["--base", "HEAD", "--head", "--upload-pack=x"], "expected one argument"),
         (["--base", "HEAD", "--head", "$(reboot)"], "expected a commit, got"),
+        (["--base", "nope", "--head", "HEAD"], "nope: no such commit in "),
         (["--base", "HEAD", "--head", "HEAD", "--shard", "1/2", "--bench", "x"], "one shard only"),
     ],
 )

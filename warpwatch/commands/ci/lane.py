@@ -23,6 +23,7 @@ from warpwatch.config.package import load, workloads
 from warpwatch.judge.evidence import compiled as kept_evidence
 from warpwatch.judge.evidence.compiled import spoken_code
 from warpwatch.judge.evidence.measured import MEASURED_PATTERN
+from warpwatch.judge.model.commits import head as hash_of
 from warpwatch.sandbox import images
 
 SCHEMA_VERSION = 1
@@ -234,7 +235,7 @@ def _commit(revision: str) -> str:
     """The full hash. Revisions come from events: nothing that looks like an option gets to git."""
     if not _HASH.fullmatch(revision) and not re.fullmatch(r"[A-Za-z0-9][\w./~^-]*", revision):
         raise ValueError(f"expected a commit, got {revision!r}")
-    return _git("rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}")
+    return hash_of(load().repository_path, revision)
 
 
 def _git(*arguments: str) -> str:
