@@ -152,11 +152,30 @@ def serious(browser: Browser) -> list[tuple[str, str]]:
     ]
 
 
-def test_nothing_is_cut_off_on_a_narrow_screen(browser: Browser, site: Path) -> None:
-    browser.view(width=400)
+LABELLED = """
+[...document.querySelectorAll('svg.history')].every((svg) =>
+  [...svg.querySelectorAll('text')].some((e) => /^[0-9a-f]{8}\\b/.test(e.textContent)))
+"""
+# Of each chart the words of one line that stand less than a letter apart.
+TOUCHING = """
+[...document.querySelectorAll('svg.history')].flatMap((svg) => {
+  const words = [...svg.querySelectorAll('text')];
+  const places = words.map((e) => [e.textContent, e.getBoundingClientRect()]);
+  return places.flatMap(([one, a]) => places
+    .filter(([, b]) => b.y === a.y && b.left > a.left && b.left < a.right + 6)
+    .map(([other]) => [one, other]));
+})
+"""
+
+
+@pytest.mark.parametrize("width", [340, 400])
+def test_nothing_is_cut_off_on_a_narrow_screen(browser: Browser, site: Path, width: int) -> None:
+    browser.view(width=width)
     for page in one_of_each(site):
         browser.open(page.as_uri())
-        assert browser.run("document.documentElement.scrollWidth") <= 400, page
+        assert browser.run("document.documentElement.scrollWidth") <= width, page
+        browser.until(LABELLED)
+        assert browser.run(TOUCHING) == [], page
     browser.view()
 
 

@@ -260,9 +260,10 @@
 
     async labels(svg, first, last, width, height, left, right) {
       const { commits } = await load("commits");
+      const narrow = width - left - right < 320; // both labels would touch
       const label = (i) => {
         const commit = commits[this.at[Math.min(Math.max(Math.round(i), 0), this.at.length - 1)]];
-        return commit ? `${commit[0].slice(0, 8)} ${commit[1]}` : "";
+        return commit ? commit[0].slice(0, 8) + (narrow ? "" : ` ${commit[1]}`) : "";
       };
       svg.append(
         make("text", { x: left, y: height - 8 }, label(first)),
