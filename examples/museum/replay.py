@@ -17,7 +17,7 @@ from warpwatch.instruments.compiled.measure import jobs
 from .case import Case, Edit, edited
 from .harmless import Harmless
 
-_WORSE = ("HURT", "LOST")
+_WORSE = ("regressed", "missing")
 _ALIKE = ("same", "other code")
 _INSTALLED = "."
 # What spills takes the assembler minutes on a busy machine.

@@ -251,16 +251,16 @@ def result(status: str = "ok", code: str = "x", **values: float) -> jobs.Result:
 @pytest.mark.parametrize(
     ("old", "new", "word"),
     [
-        (result(launches=1), result(launches=2), "HURT"),
-        (result(launches=2), result(launches=1), "helped"),
-        (result(tensor_core_level=2), result(tensor_core_level=1), "HURT"),
-        (result(launches=2, spilled_bytes=0), result(launches=1, spilled_bytes=8), "HURT"),
-        (result(), result("compile failed"), "LOST"),
-        (result("compile failed"), result(), "GAINED"),
+        (result(launches=1), result(launches=2), "regressed"),
+        (result(launches=2), result(launches=1), "improved"),
+        (result(tensor_core_level=2), result(tensor_core_level=1), "regressed"),
+        (result(launches=2, spilled_bytes=0), result(launches=1, spilled_bytes=8), "regressed"),
+        (result(), result("compile failed"), "missing"),
+        (result("compile failed"), result(), "new"),
         (result("compile failed"), result("compile failed"), "nothing"),
         (result(registers=10), result(registers=90, code="y"), "other code"),
         (result(bound_us=100.0), result(bound_us=100.3), "same"),
-        (result(bound_us=100.0), result(bound_us=103.0), "HURT"),
+        (result(bound_us=100.0), result(bound_us=103.0), "regressed"),
         (result(), result(), "same"),
     ],
 )

@@ -163,13 +163,13 @@ def test_two_files_are_compared_in_the_words_of_commits(
     spills = assembled(tmp_path / "spills.cubin", product("dot", blocks=8), EXACT)
     code, lines = inspected(capsys, "--diff", old, spills, "--code")
     assert code == 1
-    assert lines[0] == f"{old} -> {spills}: 1 HURT, 1 same"
-    assert lines[1].startswith("HURT       sm_80   dot  spilled_bytes 0 -> ")
+    assert lines[0] == f"{old} -> {spills}: 1 regressed, 1 same"
+    assert lines[1].startswith("regressed    sm_80   dot  spilled_bytes 0 -> ")
     assert any("dot: local instructions in hot loops 0 -> " in line for line in lines)
     assert any(line.startswith("+    STL") for line in lines)
     less = assembled(tmp_path / "less.cubin", product("dot", 8), EXACT)
     code, lines = inspected(capsys, "--diff", old, less)
-    assert (code, lines[1][:17]) == (0, "helped     sm_80 ")
+    assert (code, lines[1][:19]) == (0, "improved     sm_80 ")
     assert "blocks_in_flight" in lines[1]
     other = assembled(tmp_path / "other.cubin", product("dot", kind="f16"), EXACT)
     code, lines = inspected(capsys, "--diff", old, other)
@@ -183,14 +183,14 @@ def test_kernels_are_paired_by_name_then_by_code_then_as_the_last(
     new = assembled(tmp_path / "new.cubin", product("c", 8), product("d", 23), EXACT)
     code, lines = inspected(capsys, "--diff", old, new)
     assert (code, lines[0]) == (0, f"{old} -> {new}: 1 other code, 2 same")
-    assert lines[1].startswith("other code sm_80   d")
-    assert "           launches a -> d" in lines
+    assert lines[1].startswith("other code   sm_80   d")
+    assert "             launches a -> d" in lines
     less = assembled(tmp_path / "less.cubin", product("a"), EXACT)
     code, lines = inspected(capsys, "--diff", old, less)
     assert (code, lines[0]) == (3, f"{old} -> {less}: 2 same, 1 nothing")
     assert lines[1:] == [
-        "nothing    sm_80   b",
-        "           the second file has no such kernel",
+        "nothing      sm_80   b",
+        "             the second file has no such kernel",
     ]
 
 

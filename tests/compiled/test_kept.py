@@ -31,8 +31,8 @@ def test_kept_evidence_is_compared_where_no_compiler_is(project: Any) -> None:
     done = project.benchmarks("inspect", "--diff", old[:8], new, compilers=False)
     assert done.returncode == 1, done.stderr
     head, *rest = done.stdout.splitlines()
-    assert head == f"{old[:8]} -> {new[:8]}: 2 HURT, 1 same"
-    hurt = [line.split() for line in rest if line.startswith("HURT")]
+    assert head == f"{old[:8]} -> {new[:8]}: 2 regressed, 1 same"
+    hurt = [line.split() for line in rest if line.startswith("regressed")]
     assert [one[1:4] for one in hurt] == [
         ["sm_90", "scale-5000", "predicted_us"],
         ["gfx942", "scale-5000", "launches"],
@@ -50,7 +50,7 @@ def test_a_commit_that_does_not_touch_the_package_has_the_evidence_of_the_one_be
     old, new = project.commits
     done = project.benchmarks("inspect", "--diff", old, "HEAD", compilers=False)
     assert done.returncode == 1, done.stderr
-    assert done.stdout.splitlines()[0].endswith(": 2 HURT, 1 same")
+    assert done.stdout.splitlines()[0].endswith(": 2 regressed, 1 same")
     assert new[:8] not in done.stdout
     assert project.benchmarks("inspect", "--diff", new, "HEAD", compilers=False).returncode == 0
 
@@ -64,11 +64,12 @@ def test_a_workload_and_a_target_are_picked_and_json_has_a_schema(project: Any) 
     assert found["schema_version"] == 1
     assert found["sides"] == [{"label": old[:8], "kept": 1}, {"label": new[:8], "kept": 1}]
     (compared,) = found["compared"]
-    assert (compared["name"], compared["target"], compared["word"]) == (
+    assert (compared["name"], compared["target"], compared["verdict"]) == (
         "scale-5000",
         "sm_90",
-        "HURT",
+        "regressed",
     )
+    assert compared["word"] == "HURT", "what programs have read so far"
     assert [one["metric"] for one in compared["verdicts"]] == ["predicted_us"]
     assert {"metric": "launches", "old": 1, "new": 2, "better": False} in compared["evidence"]
     (code,) = found["code"]  # the launch that came, line by line
@@ -85,7 +86,7 @@ def test_only_what_is_not_kept_is_compiled_and_said(project: Any) -> None:
     assert done.stderr.splitlines() == [
         f"{one[:8]}: 1 of 2 from kept evidence, compiling the rest" for one in (old, new)
     ]
-    assert done.stdout.startswith(f"{old[:8]} -> {new[:8]}: 1 HURT, 1 same\n")
+    assert done.stdout.startswith(f"{old[:8]} -> {new[:8]}: 1 regressed, 1 same\n")
 
 
 def test_what_can_neither_be_read_nor_compiled_is_one_line(project: Any, results: Path) -> None:

@@ -60,9 +60,9 @@ def test_two_tritons_are_compared_kernel_by_kernel(upgradable: Any, tmp_path: Pa
     found = json.loads(done.stdout)
     assert (found["schema_version"], found["old"], found["new"]) == (1, OTHER, installed)
     assert found["unknown_instructions"] == []
-    words = {(one["name"], one["target"]): one["word"] for one in found["compared"]}
-    assert words["scale-5000", "sm_90"] == words["scale-5000", "gfx942"] == "HURT"
-    assert words["gram-64x256", "sm_90"] not in ("LOST", "nothing")
+    words = {(one["name"], one["target"]): one["verdict"] for one in found["compared"]}
+    assert words["scale-5000", "sm_90"] == words["scale-5000", "gfx942"] == "regressed"
+    assert words["gram-64x256", "sm_90"] not in ("missing", "nothing")
     text = page.read_text()
     assert f"# Triton {OTHER} to {installed}" in text
     assert "| more launches | 2 | gfx942 (1), sm_90 (1) |" in text
@@ -115,11 +115,11 @@ def test_the_page_ranks_what_got_worse_and_names_target_and_cause() -> None:
     better = Change("bound_us", 100.0, 90.0, True)
     text = markdown(
         [
-            row("gone", "LOST", causes=("CompilationError: no | such",), target="gfx90a"),
-            row("serial", "HURT", flavour, causes=("k: wgmma -> mma",), target="sm_90"),
-            row("much", "HURT", large, better, causes=("k: spilled bytes 0 -> 144", "k: why")),
-            row("little", "HURT", small),
-            row("fast", "helped", better),
+            row("gone", "missing", causes=("CompilationError: no | such",), target="gfx90a"),
+            row("serial", "regressed", flavour, causes=("k: wgmma -> mma",), target="sm_90"),
+            row("much", "regressed", large, better, causes=("k: spilled bytes 0 -> 144", "k: why")),
+            row("little", "regressed", small),
+            row("fast", "improved", better),
             row("x", "other code", target="gfx942"),
             row("y", "same", target="gfx942"),
             row("z", "nothing", target="gfx942"),
@@ -148,9 +148,9 @@ def test_the_page_ranks_what_got_worse_and_names_target_and_cause() -> None:
 def test_a_backward_names_the_kernels_of_its_forward_once() -> None:
     shared = ("k: registers 32 -> 40", "k: grid 1 -> 2")
     worse = Change("launches", 1, 2, False)
-    rows = [row("norm", "HURT", worse, causes=shared)]
-    rows += [row("norm-backward", "HURT", worse, causes=(*shared, "b: registers 8 -> 9"))]
-    rows += [row("norm", "HURT", worse, causes=shared, target="gfx942")]
+    rows = [row("norm", "regressed", worse, causes=shared)]
+    rows += [row("norm-backward", "regressed", worse, causes=(*shared, "b: registers 8 -> 9"))]
+    rows += [row("norm", "regressed", worse, causes=shared, target="gfx942")]
     page = markdown(rows, "3.7.1", "3.9.0", "c")
     assert page.count("k: registers 32 -> 40, grid 1 -> 2 |") == 2  # once a target
     assert "b: registers 8 -> 9; as in norm |" in page
@@ -172,9 +172,9 @@ def test_instructions_no_reader_knows_are_named_with_their_targets() -> None:
 
 
 def test_the_gravest_of_one_row_decides_its_place() -> None:
-    one = row("w", "HURT", Change("bound_us", 1, 2, False), Change("launches", 1, 2, False))
+    one = row("w", "regressed", Change("bound_us", 1, 2, False), Change("launches", 1, 2, False))
     assert one.worst == Change("launches", 1, 2, False)
-    assert row("w", "helped", Change("launches", 2, 1, True)).worst is None
+    assert row("w", "improved", Change("launches", 2, 1, True)).worst is None
 
 
 def test_one_ptx_goes_through_two_assemblers(upgradable: Any, tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_one_ptx_goes_through_two_assemblers(upgradable: Any, tmp_path: Path) ->
     own = f"triton=={triton.__version__}"
     assert (found["old"], found["new"]) == (own, f"triton=={OTHER}")
     assert {one["target"] for one in found["compared"]} == {"sm_90", "sm_100"}
-    assert not any(one["word"] in ("LOST", "nothing") for one in found["compared"])
+    assert not any(one["verdict"] in ("missing", "nothing") for one in found["compared"])
     # Both Tritons carry one release for Hopper, and the Triton that made the PTX is one as well.
     assert {one["word"] for one in found["compared"] if one["target"] == "sm_90"} == {"same"}
     text = page.read_text()

@@ -238,18 +238,18 @@ def test_a_backward_says_its_forwards_causes_once() -> None:
     own = "k_backward: registers 8 -> 9"
     lines = tables.lines(
         [
-            comparison.Compared("norm", "sm_90", "HURT", causes=causes),
-            comparison.Compared("norm-backward", "sm_90", "HURT", causes=(*causes, own)),
-            comparison.Compared("norm", "gfx942", "HURT", causes=causes[:1]),
+            comparison.Compared("norm", "sm_90", "regressed", causes=causes),
+            comparison.Compared("norm-backward", "sm_90", "regressed", causes=(*causes, own)),
+            comparison.Compared("norm", "gfx942", "regressed", causes=causes[:1]),
         ]
     )
     assert [line.strip() for line in lines] == [
-        "HURT       sm_90   norm",
+        "regressed    sm_90   norm",
         *causes,
-        "HURT       sm_90   norm-backward",
+        "regressed    sm_90   norm-backward",
         own,
         "2 causes as of norm",
-        "HURT       gfx942  norm",
+        "regressed    gfx942  norm",
         causes[0],
     ]
 

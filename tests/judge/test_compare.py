@@ -100,13 +100,23 @@ def test_compiled_metrics_are_judged_exactly_and_explained() -> None:
         "spilled_bytes": "regressed",
         "bound_us": "unchanged",
     }
-    text = "\n".join(compare.lines("a", "b", settle(judged, 0.05), show_all=False))
-    assert "HURT" in text
+    lines = compare.lines("a", "b", settle(judged, 0.05), show_all=False)
+    text = "\n".join(lines)
+    assert sorted(one.split()[1] for one in lines if one.startswith("regressed")) == [
+        "launches",
+        "spilled_bytes",
+    ]
     assert "why w: 2 launches a call instead of 1; registers spill: 0 -> 64 bytes" in text
     gone = without_gpu.judge(
         {("w", "sm_90"): good}, {("w", "sm_90"): row("not applicable")}, LIMITS
     )
     assert [one.judgement.verdict for one in gone] == ["missing"]
+    lines = compare.lines("a", "b", settle(gone, 0.05), show_all=False)
+    assert lines[0].startswith("missing        launches")
+    assert lines[1:] == [
+        "a -> b: 1 missing",
+        "missing: base has a value, and head has none or fails",
+    ]
     json.dumps(compare.document("a", "b", settle(gone, 0.05)), allow_nan=False)
 
 

@@ -142,8 +142,8 @@ def result(us: float, **values: float) -> jobs.Result:
 @pytest.mark.parametrize(
     ("old", "new", "word", "code"),
     [
-        (result(100.0), result(150.0), "HURT", 1),
-        (result(100.0, bound_us=1.0), result(50.0, bound_us=2.0), "helped", 0),
+        (result(100.0), result(150.0), "regressed", 1),
+        (result(100.0, bound_us=1.0), result(50.0, bound_us=2.0), "improved", 0),
         (result(100.0, bound_us=1.0), result(100.5, bound_us=2.0), "inconclusive", 3),
         (
             result(100.0, spilled_bytes=0, async_copy_level=1),

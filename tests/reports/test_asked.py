@@ -223,7 +223,7 @@ def test_a_machine_misses_what_was_lost_when_it_was_last_asked_for(tmp_path: Pat
         keeping.write_asked(tree.results, commit, {"matmul": "ok"})
     site = trees.build_site(tree, tmp_path / "html")
     page = next((site / "m").iterdir()).read_text()
-    _, _, missing = page.partition("issing")
+    _, _, missing = page.partition("missing</b> at the newest commit")
     assert SMALL in missing.partition("</ul>")[0]
     assert LARGE not in missing.partition("</ul>")[0]
 

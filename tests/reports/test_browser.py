@@ -70,7 +70,7 @@ def test_pages_stand_without_scripts(browser: Browser, site: Path) -> None:
         seen = browser.open(page.as_uri())
         assert seen.console == []
     browser.view(scripts=True)
-    series = next(path for path in (site / "s").iterdir() if "HURT" in path.read_text())
+    series = next(path for path in (site / "s").iterdir() if "▼ regressed" in path.read_text())
     static = series.read_text()
     assert '<svg class="history"' in static
     assert "Newest values" in static

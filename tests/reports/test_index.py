@@ -111,10 +111,14 @@ def test_a_finding_has_an_owner_and_one_that_is_accepted_needs_nobody(
     page = words_of(index_of(tree, tmp_path / "html"))
     assert "2 findings to look at" in page
     assert page.count("owner: Ada Lovelace") == 2
-    newest = "The newest regression: ▼ HURT +100 % launches of flash B1-H8-S512-D64 @ sm_90 , since"
+    newest = (
+        "The newest regression: ▼ regressed +100 % launches of flash B1-H8-S512-D64 @ sm_90 , since"
+    )
     assert f"{newest} {tree.commits[2][:10]} “Change number 2”" in page
     assert page.index("cause: kernel: more launches: 1 to 2") < page.index("Needs attention")
     assert "cause: kernel: registers spill" in page
+    legend = "▼ regressed ✕ missing ▲ improved ✚ new ◇ other space ; a small dot is a commit"
+    assert legend in page
     # No time follows from launches and bytes only.
     assert "a run of the suite" not in page
     findings = json.loads((tmp_path / "html/regressions.json").read_text())["findings"]
@@ -132,7 +136,7 @@ def test_a_finding_has_an_owner_and_one_that_is_accepted_needs_nobody(
     page = words_of(index_of(tree, tmp_path / "html"))
     assert "No open regression in 3 measured commits; 2 findings accepted" in page
     assert "Needs attention" not in page
-    assert "The newest regression on record: ▼ HURT +100 % launches" in page
+    assert "The newest regression on record: ▼ regressed +100 % launches" in page
     assert "; accepted by grace: for &lt;b&gt;memory&lt;/b&gt;." in page
     assert "<b>memory" not in (tmp_path / "html/index.html").read_text()
     assert page.index("Accepted") < page.rindex("grace")

@@ -207,7 +207,7 @@ def test_build_names_the_commit_that_hurt(
         ("improved", tree.commits[1]),
     }
     page = (tmp_path / f"html/c/{tree.commits[2][:12]}.html").read_text()
-    assert "HURT" in page
+    assert "▼ regressed" in page
     assert "from 0 to 128" in page
     assert str(tmp_path / "html/index.html") in capsys.readouterr().out
 
@@ -245,6 +245,10 @@ def test_compare_says_it_in_word_and_exit_code(
     assert run(tree, "compare", "--recorded", *tree.commits, "--json") == code
     document = json.loads(capsys.readouterr().out)
     assert [series["verdict"] for series in document["series"]] == [word]
+    run(tree, "compare", "--recorded", *tree.commits)
+    said = capsys.readouterr().out.splitlines()
+    legend = [line for line in said if line.startswith(f"{word}: ")]
+    assert len(legend) == (word == "missing"), "others say it themselves, or each line says it"
 
 
 @pytest.mark.parametrize("command", [("compare", "--recorded"), ("ci", "comment")])

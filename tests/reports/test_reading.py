@@ -37,7 +37,7 @@ def test_series_that_moved_alike_are_one_row_and_an_outlier_is_named(tmp_path: P
     table = said[said.index("Series that changed") : said.index("Commits in range")]
     assert "5 workloads alike" in table
     assert re.search(r"attention-5 outlier\s+1,000 B\s+2.93 KiB", table)
-    assert table.count("HURT") == 2
+    assert table.count("regressed") == 2
     assert "+10 % to +10.4 %" in table
     # A time cannot follow from memory only.
     assert "a run of the suite" not in said

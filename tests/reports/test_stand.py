@@ -215,7 +215,7 @@ def test_a_project_without_a_time_has_charts_of_what_it_counts(tmp_path: Path) -
     # The parameter that changed stands for its kernel.
     assert "bench.Panda.track_metric (memory)" in text
     assert "value over commits" in text
-    assert "▼ HURT +50 % track_metric of Cloth, Panda (2 series) since" in text
+    assert "▼ regressed +50 % track_metric of Cloth, Panda (2 series) since" in text
     assert "a run of the suite" not in text
     (machine,) = (site / "m").iterdir()
     assert "newest value" in machine.read_text()
@@ -245,7 +245,7 @@ def test_a_machine_is_named_with_its_environment_where_it_has_several(tmp_path: 
     assert "Every workload of rig, old" in text
     assert "one of 2 of bench.Core, rig, new" in text
     # Of several sizes the largest is said to be that.
-    assert "▼ HURT up to +100 % bench.Core.time_sum" in text
+    assert "▼ regressed up to +100 % bench.Core.time_sum" in text
 
 
 def test_benchmarks_of_a_class_stand_below_one_heading(tmp_path: Path) -> None:
@@ -262,10 +262,10 @@ def test_benchmarks_of_a_class_stand_below_one_heading(tmp_path: Path) -> None:
     site = trees.build_site(tree, tmp_path / "html")
     text = words_of((site / "c" / f"{tree.commits[12][:12]}.html").read_text())
     assert "bench.Core, 2 series on rig" in text
-    assert "▼ HURT time_sum 1" in text
+    assert "▼ regressed time_sum 1" in text
     # Of one benchmark its parameters are enough.
     assert "bench.Sort.time_it, 2 series on rig" in text
-    assert "▼ HURT 2 1" in text
+    assert "▼ regressed 2 1" in text
 
 
 def test_no_kernel_is_left_out_of_a_machine_with_many_workloads(tmp_path: Path) -> None:

@@ -86,6 +86,7 @@ def test_what_cannot_be_told_says_how_much_more_would_tell_it_and_of_which_metri
     quiet = compared("w", 10.0, 10.1, "inconclusive", "latency_cold", "")
     noisy = replace(compared("v|x", 10.0, 10.4, "inconclusive", "latency_cold", ""), more=14)
     text = message.comment(Judgement("neutral", BASE, HEAD, (quiet, noisy)))
+    assert "\n\n*inconclusive: what was measured cannot rule out a change that matters*\n" in text
     assert "`latency_cold` of `v¦x` is the noisiest: about 14 more measurements" in text
     text = message.comment(Judgement("neutral", BASE, HEAD, (quiet, replace(noisy, more_s=64.2))))
     assert "noisiest: about 64 s of measuring, 14 more measurements like these, would" in text

@@ -12,7 +12,7 @@ from warpwatch.judge.pairs.run_verdict import PREDICTED
 from warpwatch.report.charts import mermaid
 from warpwatch.report.charts.roofs import SECONDS
 from warpwatch.report.view import many
-from warpwatch.report.words import SHAPES, number, quantity
+from warpwatch.report.words import SHAPES, legend, number, quantity
 
 from .pull_request import Judgement
 
@@ -75,6 +75,8 @@ def comment(judgement: Judgement, report_url: str = "") -> str:
         lines += ["", f"Measure what could not be told once more, both commits: `{command}`."]
         lines += _more(judgement.comparisons)
     lines += _foldable([c for c in told if not _is_noise(c)])
+    for line in legend(c.verdict for c in told):
+        lines += ["", f"*{line}*"]
     if report_url:
         lines += ["", f"[The run]({report_url})"]
     noisy = [c for c in told if _is_noise(c)]

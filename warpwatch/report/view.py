@@ -267,7 +267,7 @@ class View:
         return self._rows[table, metric]
 
     def groups(self, commit: Commit) -> Groups:
-        """A commit's changes in shader-db's words, a lost workload once for each target."""
+        """A commit's changes by their kind, a lost workload once for each target."""
         found: Groups = {
             "hurt": [],
             "lost": [],

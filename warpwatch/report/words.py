@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
-from warpwatch.judge.model.core import Change, Finding
-from warpwatch.judge.series.changes import kind
+from warpwatch.judge.model.core import MEANINGS, Change, Finding, Verdict
+from warpwatch.judge.series.changes import Kind, kind
 from warpwatch.judge.series.noise import MEANING as NOISE_MEANING
 from warpwatch.judge.series.noise import Noise
 
@@ -120,17 +120,38 @@ def shown(bounds: Sequence[str], *, is_time: bool) -> str:
 
 # Units of time, as asv's benchmarks and ours name them.
 TIMES = frozenset({"s", "seconds", "ms", "us", "ns"})
-WORDS = {
-    "hurt": "HURT",
-    "lost": "LOST",
-    "helped": "helped",
-    "gained": "GAINED",
+# Of each kind of change the verdict: the kinds themselves are read by programs only.
+WORDS: Mapping[Kind, str] = {
+    "hurt": "regressed",
+    "lost": "missing",
+    "helped": "improved",
+    "gained": "new",
     "other space": "other space",
 }
 
 
 def word(change: Change) -> str:
     return WORDS[kind(change)]
+
+
+_UNEXPLAINED: tuple[Verdict, ...] = ("missing", "mixed", "inconclusive", "not applicable")
+
+
+def legend(found: Iterable[Verdict]) -> list[str]:
+    """Say what the verdicts of a table mean, where their words do not say it.
+
+    Args:
+        found: The verdicts of all rows.
+
+    Returns:
+        A line for each such verdict among them, in one order.
+
+    Example:
+        >>> legend(["regressed", "missing", "missing"])
+        ['missing: base has a value, and head has none or fails']
+    """
+    known = set(found)
+    return [f"{one}: {MEANINGS[one]}" for one in _UNEXPLAINED if one in known]
 
 
 def noise(found: Noise, brief: bool) -> str:

@@ -89,5 +89,6 @@ FIGURES: Mapping[str, Callable[[], str]] = {
     "standing-not-compared": standing.not_compared,
     "standing-source": standing.source,
     "standing-workloads": standing.by_workload,
+    "verdicts": settings.verdicts,
     "what-it-finds": planted.summary,
 }

@@ -52,7 +52,8 @@ _CHANGE = {
     "unit": "the unit of both values",
     "better": "`lower` or `higher`",
     "verdict": "the verdict on this series",
-    "kind": "`hurt`, `helped`, `lost` or `gained`",
+    "kind": "`hurt`, `helped`, `lost` or `gained`: "
+    "the older [words](../glossary.md#verdicts) for regressed, improved, missing and new",
     "before": "the level before the step, or `null`",
     "after": "the level after it, or `null`",
     "last_good": "the last commit at the level before",

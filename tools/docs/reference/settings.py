@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import textwrap
 import tomllib
@@ -17,6 +18,10 @@ from warpwatch.config.targets import KNOWN
 from warpwatch.devices.datasheet import load, names
 from warpwatch.judge.findings.triage import Acceptance
 from warpwatch.judge.model import thresholds
+from warpwatch.judge.model.core import MEANINGS, Verdict
+from warpwatch.judge.pairs.judgement import Judgement
+from warpwatch.judge.pairs.run_verdict import Judged, RunVerdict
+from warpwatch.report.words import SHAPES
 
 _ATTRIBUTE = re.compile(r"^    (\w+): (.*?)(?=^    \w+: |\Z)", re.MULTILINE | re.DOTALL)
 
@@ -202,3 +207,23 @@ def devices() -> str:
         )  # fmt: skip
     head = ["file", "card", "target", "SMs or CUs", "GB/s", "fp16 TFLOP/s"]
     return table(head, rows, right=[3, 4, 5])
+
+
+def verdicts() -> str:
+    """Write the verdicts, with their shapes, meanings and exit codes.
+
+    Returns:
+        A table.
+    """
+    rows = [(SHAPES[one], one, text, str(_exit_code(one))) for one, text in MEANINGS.items()]
+    return table(["shape", "verdict", "meaning", "exit code"], rows)
+
+
+def _exit_code(verdict: Verdict) -> int:
+    """Of a comparison with this verdict, and a series that did not change."""
+    judged = (
+        Judgement(one, math.nan, (math.nan, math.nan), 1.0, 1, math.nan, "none", "none", "")
+        for one in (verdict, "unchanged")
+    )
+    series = tuple(Judged("", "", "", 1.0, 1.0, one, True, "") for one in judged)
+    return RunVerdict(series, 0.0, False).exit_code

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +209,7 @@ def _say(
         content = {
             "command": "inspect --diff",
             "sides": [{"label": one.label, "kept": one.kept} for one in (old, new)],
-            "compared": [asdict(one) for one in compared],
+            "compared": [comparison.document(one) for one in compared],
         }
         write(args.json, content | ({"code": differences} if args.code else {}))
     if args.json != "-":

@@ -132,13 +132,13 @@ def lines(compared: Sequence[comparison.Compared]) -> list[str]:
         if one.word == "same":
             continue
         moved = ", ".join(str(change) for change in (*one.verdicts, *one.evidence))
-        found.append(f"{one.word:10s} {one.target:7s} {one.name}  {moved}".rstrip())
+        found.append(f"{one.word:12s} {one.target:7s} {one.name}  {moved}".rstrip())
         again: dict[str, int] = {}
         for cause in one.causes:
             first = said.setdefault((one.target, cause), one.name)
             if first == one.name:
-                found.append(f"           {cause}")
+                found.append(f"             {cause}")
             else:
                 again[first] = again.get(first, 0) + 1
-        found += [f"           {count} causes as of {name}" for name, count in again.items()]
+        found += [f"             {count} causes as of {name}" for name, count in again.items()]
     return found

@@ -7,7 +7,7 @@ import importlib.metadata
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from warpwatch import project
@@ -102,19 +102,19 @@ def main(args: argparse.Namespace) -> int:
     page.write_text(text, encoding="utf-8")
     if args.json:
         content = {"command": "upgrade", "old": _named(old), "new": _named(new)}
-        rows = [asdict(one) for one in compared]
+        rows = [comparison.document(one) for one in compared]
         inspect.write(args.json, {**content, "compared": rows, "unknown_instructions": unknown})
     if args.json != "-":
         first = f"triton {old.triton}" if old.assembler is None else old.label
         print(f"{first} -> {_named(new)}: {comparison.in_words(compared)}")
-        for line in tables.lines([one for one in compared if one.word in ("LOST", "HURT")]):
+        for line in tables.lines([one for one in compared if one.word in ("missing", "regressed")]):
             print(line)
         print(f"page: {page}")
     if unknown:
         print(f"instructions that no reader knows: {', '.join(unknown)}", file=sys.stderr)
     if all(one.word == "nothing" for one in compared):
         return 3
-    return int(any(one.word in ("HURT", "LOST") for one in compared))
+    return int(any(one.word in ("regressed", "missing") for one in compared))
 
 
 def _sides(args: argparse.Namespace) -> tuple[_Side, _Side]:

@@ -24,11 +24,10 @@ from warpwatch.judge.findings.compiled_moves import Change, causes
 from warpwatch.judge.model import short_calls, thresholds
 from warpwatch.judge.pairs.plan import Plan
 from warpwatch.judge.pairs.run_verdict import LOOKS_LIKE_NOISE, Judged, RunVerdict, settle
-from warpwatch.report.words import share
+from warpwatch.report.words import legend, share
 from warpwatch.session import versions
 
 SCHEMA_VERSION = 1
-WORDS = {"regressed": "HURT", "improved": "helped", "missing": "LOST", "not applicable": "GAINED"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -202,9 +201,8 @@ def lines(
         if found.verdict == "unchanged" and not show_all:
             continue
         change = f"{found.ratio - 1:+.2%}" if math.isfinite(found.ratio) else ""
-        word = WORDS.get(found.verdict, found.verdict)
         out.append(
-            f"{word:<13}{one.metric:<20}{_number(one.base):>12} -> {_number(one.head):<12}"
+            f"{found.verdict:<15}{one.metric:<20}{_number(one.base):>12} -> {_number(one.head):<12}"
             f"{one.unit:<8}{change:>9}  {one.subject}  ({_why(one)})"
         )
     for subject, sentences in _causes(verdict).items():
@@ -224,6 +222,7 @@ def lines(
     counts = {word: sum(one.judgement.verdict == word for one in judged) for word in rank}
     summary = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     out.append(f"{base} -> {head}: {summary or 'nothing was measured'}")
+    out += legend(one.judgement.verdict for one in judged)
     if verdict.symmetric:
         out.append(LOOKS_LIKE_NOISE)
     undecided = [one for one in judged if math.isfinite(one.seconds_more)]

@@ -17,7 +17,7 @@ from warpwatch.judge.pairs.commits import ORDER, Compared, Comparison, judge_com
 from warpwatch.judge.pairs.run_verdict import LOOKS_LIKE_NOISE
 from warpwatch.judge.results.history import History
 from warpwatch.report.builder import load
-from warpwatch.report.words import SHAPES, quantity
+from warpwatch.report.words import SHAPES, legend, quantity
 
 from .report import add_source_arguments, repository_of, sources_of
 
@@ -162,6 +162,8 @@ def _print_table(base: str, newer: str, verdict: Compared, show_all: bool, *, hi
         print("  ".join((*cells, row[5])).rstrip())
     summary = _counted(c.verdict for c in verdict.comparisons if _is_judged(c))
     print(f"{base[:10]} -> {newer[:10]}: {summary or 'nothing was measured at either commit'}")
+    for line in legend(c.verdict for c in shown if _is_judged(c)):
+        print(line)
     if show_all and (explaining := [c for c in verdict.comparisons if not _is_judged(c)]):
         print(f"evidence, which raises no alarm: {_counted(map(_moved, explaining))}")
     print(f"{verdict.judged} series judged, of {verdict.measured} with a value at base")

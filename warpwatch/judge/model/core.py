@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -9,6 +10,16 @@ Better = Literal["lower", "higher"]
 Verdict = Literal[
     "regressed", "improved", "unchanged", "mixed", "inconclusive", "missing", "not applicable"
 ]
+# What each means: legends and documents say it in these words. Those a word does not explain first.
+MEANINGS: Mapping[Verdict, str] = {
+    "missing": "base has a value, and head has none or fails",
+    "mixed": "better and worse at once, and neither a measured nor a predicted time weighs it",
+    "inconclusive": "what was measured cannot rule out a change that matters",
+    "not applicable": "nothing to compare, as one side has no value that was to be there",
+    "regressed": "it got worse, by more than noise and threshold",
+    "improved": "it got better, by more than noise and threshold, or failed at base",
+    "unchanged": "a change that matters would have been seen",
+}
 FindingKind = Literal["slower", "faster", "lost", "flaky", "failed build", "other space"]
 PointState = Literal["measured", "failed", "not applicable"]
 

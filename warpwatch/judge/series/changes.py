@@ -29,7 +29,7 @@ Kind = Literal["hurt", "helped", "lost", "gained", "other space"]
 
 
 def kind(change: Change) -> Kind:
-    """The change in shader-db's words."""
+    """The kind of the change, as ``regressions.json`` names it; people read its verdict."""
     if change.verdict in ("missing", "not applicable"):
         return "lost"
     if change.verdict == "inconclusive":

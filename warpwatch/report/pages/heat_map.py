@@ -9,6 +9,7 @@ from markupsafe import Markup, escape
 from warpwatch.judge.series.changes import Kind, kind
 from warpwatch.report.rendering import commit_path, workload_path
 from warpwatch.report.view import View
+from warpwatch.report.words import WORDS
 
 _MOST_COLUMNS, _MOST_ROWS = 60, 30
 _LONGEST, _LETTER = 44, 7.5  # letters of a name, the width of one
@@ -57,7 +58,7 @@ def heat_map(view: View) -> HeatMap:
             if shown is None:
                 parts.append(f'<circle class="none" cx="{x + 8}" cy="{y + 9}" r="1.2"/>')
                 continue
-            title = escape(f"{shown} {commit.hash[:10]} {commit.subject}")
+            title = escape(f"{WORDS[shown]} {commit.hash[:10]} {commit.subject}")
             parts.append(
                 f'<a href="{commit_path(commit.hash)}"><title>{title}</title>'
                 f'<path class="v-{shown.replace(" ", "-")}" d="{_shape(shown, x + 8, y + 9)}"/></a>'

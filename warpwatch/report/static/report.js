@@ -5,7 +5,7 @@
 (() => {
   const ROOT = new URL(".", document.currentScript.src);
   const SVG = "http://www.w3.org/2000/svg";
-  const SHAPES = { HURT: "▼", LOST: "✕", helped: "▲", GAINED: "✚", "other space": "◇" };
+  const SHAPES = { regressed: "▼", missing: "✕", improved: "▲", new: "✚", "other space": "◇" };
   const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
   const CODE = new Int8Array(128);
   for (let i = 0; i < 64; i++) CODE[LETTERS.charCodeAt(i)] = i;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any, Literal
 
@@ -19,10 +19,10 @@ from . import requests
 from .change import Change, number
 
 Word = Literal[
-    "HURT",
-    "helped",
-    "LOST",
-    "GAINED",
+    "regressed",
+    "improved",
+    "missing",
+    "new",
     "mixed",
     "inconclusive",
     "same",
@@ -32,14 +32,21 @@ Word = Literal[
 ]
 
 _WORDS = (
-    *("LOST", "HURT", "mixed", "inconclusive", "helped", "GAINED"),
+    *("missing", "regressed", "mixed", "inconclusive", "improved", "new"),
     *("other code", "other space", "same", "nothing"),
 )
 _OF_VERDICTS: Mapping[Verdict, Word] = {
-    "regressed": "HURT",
-    "improved": "helped",
+    "regressed": "regressed",
+    "improved": "improved",
     "mixed": "mixed",
     "inconclusive": "inconclusive",
+}
+# Programs read these in JSON; people read a verdict.
+_IN_JSON: Mapping[Word, str] = {
+    "regressed": "HURT",
+    "improved": "helped",
+    "missing": "LOST",
+    "new": "GAINED",
 }
 # Words that ask for a person: what they are said of may be slower.
 UNSURE = ("mixed", "inconclusive")
@@ -50,9 +57,9 @@ _EXPLAINING = ("registers", "shared_bytes", "code_bytes", "atomics", "configurat
 class Compared:
     """One workload or call on one target, before and after.
 
-    ``HURT`` regressed and ``helped`` improved. ``mixed`` and ``inconclusive`` are calls whose
-    predicted time may have moved either way, where other metrics moved. ``LOST`` compiled before
-    and does not now; ``GAINED`` the other way round; ``other code`` changed without a verdict;
+    ``mixed`` and ``inconclusive`` are calls whose predicted time may have moved either way, where
+    other metrics moved. ``missing`` compiled before and does not now; ``new`` the other way round;
+    ``other code`` changed without a verdict;
     ``other space``: an autotuned kernel chooses among other configurations; ``nothing`` is known of
     one side or both. ``kernels`` says which kernels run in place of which others: their values say
     little about each other. ``time`` is the change of the predicted time, where it has one.
@@ -75,7 +82,7 @@ class Compared:
     @property
     def worse(self) -> list[Change]:
         """What got worse; of a call that became faster nothing counts."""
-        return [one for one in self.moved if self.word != "helped" and one.better is False]
+        return [one for one in self.moved if self.word != "improved" and one.better is False]
 
     @property
     def worst(self) -> Change | None:
@@ -107,9 +114,9 @@ def _compare(old: Result, new: Result, name: str, target: str) -> Compared:
     if unknown or "ok" not in (old.status, new.status):
         return Compared(name, target, "nothing", causes=((unknown or [new])[0].detail,))
     if new.status != "ok":
-        return Compared(name, target, "LOST", causes=(new.detail,))
+        return Compared(name, target, "missing", causes=(new.detail,))
     if old.status != "ok":
-        return Compared(name, target, "GAINED", causes=(f"before: {old.detail}",))
+        return Compared(name, target, "new", causes=(f"before: {old.detail}",))
     verdicts, evidence, notes = [], [], list[str]()
     updates = [side.values.get(atomics.METRIC) for side in (old, new)]
     for metric in metrics.COMPILED:
@@ -135,7 +142,7 @@ def _compare(old: Result, new: Result, name: str, target: str) -> Compared:
     # The recorded configurations of two search spaces are no two versions of one call.
     time = None if word == "other space" else predicted.between(old.evidence, new.evidence)
     word = _weighed(time, verdicts, word)
-    if time is not None and time.is_sure and word in ("HURT", "helped"):
+    if time is not None and time.is_sure and word in ("regressed", "improved"):
         evidence = [*verdicts, *evidence]
         verdicts = [Change(predicted.METRIC, time.before, time.after, time.after < time.before)]
     return Compared(
@@ -155,7 +162,7 @@ def _weighed(time: predicted.Change | None, verdicts: Sequence[Change], otherwis
     better = {change.metric: change.old for change in verdicts if change.better}
     if time is None or not time.checked:
         # What got better is no comfort where nobody knows which weighs more.
-        return "HURT" if worse else "helped" if better else otherwise
+        return "regressed" if worse else "improved" if better else otherwise
     return _OF_VERDICTS.get(predicted.weigh(time, worse, better), otherwise)
 
 
@@ -308,7 +315,12 @@ def code_differences(old: Result, new: Result, names: tuple[str, str]) -> list[t
 def exit_code(compared: Sequence[Compared]) -> int:
     """1 where something is worse, else 3 where something may be, else 0."""
     words = {one.word for one in compared}
-    return 1 if words & {"HURT", "LOST"} else 3 if words & {*UNSURE} else 0
+    return 1 if words & {"regressed", "missing"} else 3 if words & {*UNSURE} else 0
+
+
+def document(one: Compared) -> dict[str, Any]:
+    """A comparison for programs: ``word`` holds shader-db's words, ``verdict`` ours."""
+    return {**asdict(one), "word": _IN_JSON.get(one.word, one.word), "verdict": one.word}
 
 
 def in_words(compared: Sequence[Compared]) -> str:

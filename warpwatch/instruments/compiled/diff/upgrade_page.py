@@ -56,12 +56,12 @@ def markdown(
         text += [f"- {one}" for one in sorted(set(unknown))]
     text += _replaced(replaced, notes)
     for title, word in (
-        ("Compiled before, does not now", "LOST"),
-        ("Worse, the gravest first", "HURT"),
+        ("Compiled before, does not now", "missing"),
+        ("Worse, the gravest first", "regressed"),
         ("Better and worse at once", "mixed"),
         ("Perhaps slower", "inconclusive"),
-        ("Better", "helped"),
-        ("Did not compile before", "GAINED"),
+        ("Better", "improved"),
+        ("Did not compile before", "new"),
     ):
         text += _rows(title, [one for one in alike if one.word == word])
     for title, word in (
@@ -77,7 +77,7 @@ def _in_short(compared: Sequence[Compared]) -> list[str]:
     """A row for each way something got worse, and on which targets."""
     places: dict[str, list[tuple[Compared, Change | None]]] = {}
     for one in compared:
-        if one.word == "LOST":
+        if one.word == "missing":
             places.setdefault(_NO_LONGER, []).append((one, None))
         for change in one.worse:
             places.setdefault(_loss(change), []).append((one, change))
