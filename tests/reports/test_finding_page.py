@@ -180,16 +180,18 @@ def test_after_is_a_commit_at_the_new_level_not_a_spike(tmp_path: Path) -> None:
         (2.0, "recovered", "+100 % at most; recovered since"),
         (0.5, "improved", "-50 % at most; an improvement"),
         (math.nan, "open", "no value any more"),
+        (math.inf, "open", "from 0 to 64 MiB at most; still there"),
         (math.nan, "recovered", "no value for a while, recovered since"),
     ],
 )
 def test_the_first_line_says_how_much_and_whether_it_stays(
     after: float, status: str, said: str
 ) -> None:
-    step = Step(1, 1.0, after, (1, 1), 1.0)
+    from_zero = math.isinf(after)
+    step = Step(1, *((0.0, 64.0 * 2**20) if from_zero else (1.0, after)), (1, 1), 1.0)
     verdict: Verdict = "missing" if math.isnan(after) else "regressed"
     change = Change(SeriesKey("m", "e", "b", ()), verdict, step, "a", "b", after)
-    assert words.headed(change, status) == said
+    assert words.headed(change, "bytes" if from_zero else "s", status) == said
 
 
 def test_commands_of_asv_say_where_its_configuration_is(

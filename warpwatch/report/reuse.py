@@ -198,7 +198,7 @@ class Pages:
             (finding.identity, finding.kind, finding.cause, finding.why, finding.reasons[:1]),
             finding.predicted,
             (finding.sure, sentences.stake(view, finding), len(finding.commits)),
-            (self._line(finding), sentences.most(finding)),
+            (self._line(finding), sentences.most(view, finding)),
             (view.judgement.status(finding), view.owner(finding)),
             triage.word(view.acceptances.get(finding.identity)),
             (likeliest, likeliest.hash in view.measured),

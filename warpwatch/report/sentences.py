@@ -37,50 +37,61 @@ def moved(view: View, finding: Finding) -> str:
     verb = "got worse" if what == "hurt" else "got better"
     if len(ways) == 1:
         verb = "rose" if True in ways else "fell"
-    most = "up to " if len({words.size(change) for change in changes}) > 1 else ""
-    return f"{verb} {_by(first, most)}" + (", and recovered" if recovered else "")
+    most = "up to " if len({size(view, change) for change in changes}) > 1 else ""
+    return f"{verb} {_by(view, first, most)}" + (", and recovered" if recovered else "")
 
 
 def largest(finding: Finding) -> Change:
     """The change that moved furthest among those like the first, which is the costliest."""
     alike = [one for one in finding.changes if kind(one) == kind(finding.changes[0])]
 
-    def size(change: Change) -> float:
+    def distance(change: Change) -> float:
         if not 0 < change.ratio < math.inf:
             return math.inf if change.ratio == change.ratio else -1.0
         return abs(math.log(change.ratio))
 
-    return max(alike, key=size)
+    return max(alike, key=distance)
 
 
-def most(finding: Finding) -> str:
+def size(view: View, change: Change) -> str:
+    """How much a change changed, such as "+8 %"."""
+    return words.size(change, view.info(change.series).meaning.unit)
+
+
+def most(view: View, finding: Finding) -> str:
     """Say how much the largest change of a finding is.
 
     Args:
+        view: That shows it.
         finding: Whose changes are seen.
 
     Returns:
         Such as "+8 %", or "up to +8 %" where others of its kind changed by less.
 
     Example:
-        >>> most(finding)
+        >>> most(view, finding)
         'up to +8 %'
     """
-    size = words.size(largest(finding))
+    found = size(view, largest(finding))
     alike = (one for one in finding.changes if kind(one) == kind(finding.changes[0]))
-    if not size or size.startswith("from ") or all(words.size(one) == size for one in alike):
-        return size
-    return f"up to {size}"
+    if not found or found.startswith("from ") or all(size(view, one) == found for one in alike):
+        return found
+    return f"up to {found}"
 
 
-def _by(change: Change, most: str) -> str:
-    step = change.step
-    if step.before == 0:
-        return f"from 0 to {words.number(step.after)}"
+def headed(view: View, finding: Finding, status: str) -> str:
+    """The size of the largest change of a finding and whether it stays, in a sentence."""
+    change = largest(finding)
+    return words.headed(change, view.info(change.series).meaning.unit, status)
+
+
+def _by(view: View, change: Change, most: str) -> str:
+    if change.step.before == 0:
+        return size(view, change)
     if change.ratio >= 3:
         return f"to {most}{change.ratio:.3g} times as much"
-    size = abs(100 * (change.ratio - 1))
-    return f"by {most}{size:.3g} %" if math.isfinite(size) else ""
+    percent = abs(100 * (change.ratio - 1))
+    return f"by {most}{percent:.3g} %" if math.isfinite(percent) else ""
 
 
 def certainty(finding: Finding) -> str:

@@ -95,5 +95,5 @@ def _moved(view: View, info: SeriesInfo, before: float, after: float) -> Member:
         view.address(info.key),
         words.quantity(before, unit),
         words.quantity(after, unit),
-        "another" if unit == "hash" else words.size(change),
+        "another" if unit == "hash" else words.size(change, unit),
     )

@@ -68,15 +68,16 @@ def _scaled(value: float, prefixes: tuple[tuple[float, str], ...]) -> str:
     return f"{number(value / factor)} {prefix}"
 
 
-def size(change: Change) -> str:
-    """How much a change changed: percent, or a factor where percent would be unreadable."""
+def size(change: Change, unit: str) -> str:
+    """How much a change of values in ``unit`` changed: percent, or a factor where percent would be
+    unreadable."""
     step = change.step
     if kind(change) == "other space":
         return "another"
     if math.isnan(step.before) or math.isnan(step.after):
         return ""  # gained or lost: the word says it all
     if step.before == 0:
-        return f"from 0 to {number(step.after)}"
+        return f"from 0 to {quantity(step.after, unit)}"
     if change.ratio >= 3:
         return f"{change.ratio:.3g}x"
     return f"{100 * (change.ratio - 1):+.3g} %"
@@ -89,9 +90,9 @@ def share(value: float) -> str:
     return f"{value:.1%}" if value < 10.0 else "only a change of more than 1000 %"
 
 
-def headed(change: Change, status: str) -> str:
+def headed(change: Change, unit: str, status: str) -> str:
     """The size of the largest change of a finding and whether it stays, in a sentence."""
-    found = size(change)
+    found = size(change, unit)
     if kind(change) == "other space":
         return "which configuration is faster a GPU must say"
     if not found:

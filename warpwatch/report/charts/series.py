@@ -111,12 +111,12 @@ def _shared(names: Iterable[str]) -> str:
     return found.pop() if len(found) == 1 else ""
 
 
-def marks_of(changes: Iterable[Change]) -> list[charts.Mark]:
+def marks_of(changes: Iterable[Change], unit: str) -> list[charts.Mark]:
     return [
         charts.Mark(
             change.step.index,
             change.verdict,
-            f"{words.word(change)} {words.size(change)}".rstrip()
+            f"{words.word(change)} {words.size(change, unit)}".rstrip()
             + f" at {change.first_commit[:10]}",
         )
         for change in changes
@@ -141,7 +141,7 @@ def chart_of(table: Table, row: int, changes: Iterable[Change], drawn: int) -> s
         [f"{c.hash[:8]} {words.day(c.time_s)}" for c in ends],
         [words.quantity(v, unit) for v in limits] if limits else ["", ""],
         "History",
-        marks_of(changes),
+        marks_of(changes, unit),
         table.borders(row),
         drawn,
         table.series[row].meaning.exact,
@@ -186,7 +186,7 @@ def chart_data(
         "stairs": meaning.exact,
     }
     if not detail.scripted:
-        data["steps"] = [_step(change) for change in changes if _is_event(change)]
+        data["steps"] = [_step(change, meaning.unit) for change in changes if _is_event(change)]
         data["borders"] = table.borders(row)
     if not detail.intervals:
         return data
@@ -198,9 +198,9 @@ def chart_data(
     return data
 
 
-def _step(change: Change) -> list[Any]:
-    step = change.step
-    return [step.index, step.interval, change.verdict, words.word(change), words.size(change)]
+def _step(change: Change, unit: str) -> list[Any]:
+    step, size = change.step, words.size(change, unit)
+    return [step.index, step.interval, change.verdict, words.word(change), size]
 
 
 def scripted_data(table: Table, row: int, changes: Iterable[Change]) -> tuple[int, Any, Any]:
@@ -208,7 +208,10 @@ def scripted_data(table: Table, row: int, changes: Iterable[Change]) -> tuple[in
     changes with the values before and after, and its borders."""
     meaning = table.series[row].meaning
     steps = [
-        [*_step(one), *(words.quantity(v, meaning.unit) for v in (one.step.before, one.step.after))]
+        [
+            *_step(one, meaning.unit),
+            *(words.quantity(v, meaning.unit) for v in (one.step.before, one.step.after)),
+        ]
         for one in changes
     ]
     return int(meaning.exact), steps, table.borders(row)

@@ -167,7 +167,7 @@ def _row(view: View, part: Sequence[Change], above: str, outlier: bool) -> Row:
             alone = info.key.benchmark == above and info.key.params
             title = names.params(info.key) if alone else title.removeprefix(f"{above}.")
         members.append(
-            Member(title, view.address(change.series), before, after, words.size(change))
+            Member(title, view.address(change.series), before, after, words.size(change, unit))
         )
     workloads = {view.info(change.series).workload for change in part}
     place = members[0].title if len(part) == 1 else f"{many(len(workloads), 'workload')}"

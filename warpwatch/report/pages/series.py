@@ -121,7 +121,7 @@ def _changes_of(view: View, table: Table, row: int) -> tuple[ChangeRow, ...]:
             view.commit(change.first_commit),
             words.quantity(change.step.before, unit),
             words.quantity(change.step.after, unit),
-            words.size(change),
+            words.size(change, unit),
         )
         for change in reversed(view.judgement.by_series.get(table.series[row].key, ()))
     )

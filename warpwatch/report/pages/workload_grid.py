@@ -134,7 +134,11 @@ def _cell(view: View, table: Table, row: int) -> Cell:
         path,
         short_address(path) if scripted else "",
         "…" if scripted else words.quantity(table.latest(row), info.meaning.unit),
-        (kind(last), "" if scripted else words.size(last), last.first_commit[:10])
+        (
+            kind(last),
+            "" if scripted else words.size(last, info.meaning.unit),
+            last.first_commit[:10],
+        )
         if last
         else None,
         # What never moved needs no picture.
