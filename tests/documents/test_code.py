@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +67,19 @@ def test_the_first_report_is_shown_as_a_reader_sees_it(
             timeout=running.LONGEST_S,
         )
         seen |= {*map(_row, (process.stdout + process.stderr).splitlines())}
+    copied = tmp_path / "copied"
+    shutil.copytree(done[tutorial], copied, symlinks=True)
+    history = ("history", "--again", "--commits", "1", "--bench", "^compiled")
+    again = subprocess.run(
+        [sys.executable, "-m", "warpwatch", *history],
+        cwd=copied,
+        env=running.environment(home / "home"),
+        capture_output=True,
+        text=True,
+        timeout=running.LONGEST_S,
+    )
+    (end,) = re.findall("“.*?measured; ", again.stderr)
+    assert re.findall("“.*?measured; ", tutorial.read_text(encoding="utf-8")) == [end]
     for page, count in ((tutorial, 5), (ROOT / "README.md", 1)):
         shown = [
             _row(line)

@@ -53,6 +53,7 @@ def asv(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(project, "folder", lambda: tmp_path)
     monkeypatch.setattr(history, "is_registered", lambda machine: True)
     monkeypatch.setattr(history, "commits_that_touch", lambda path, count: COMMITS[:count])
+    monkeypatch.setattr(history, "subjects_of", lambda repository, commits: {"c1": "A subject"})
     monkeypatch.setattr(history.presence, "has_gpu", lambda: False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
     return tmp_path / "notes"
@@ -86,6 +87,15 @@ def test_what_is_compiled_shares_the_machine_and_what_is_timed_has_it_alone(
     said = capsys.readouterr().err
     assert "   3 [ 0.00%] · For own commit c3:" in said
     assert "track_launches" not in said
+    done = [line for line in said.splitlines() if " done: " in line]
+    assert [line.split(" done:")[0] for line in done] == [
+        *(f"commit {number} of 5" for number in range(1, 6)),
+        *(f"host's times of commit {number} of 5" for number in range(1, 6)),
+    ], "those of all queues are counted together"
+    assert sorted(line.split()[5].rstrip(";") for line in done[:5]) == COMMITS
+    assert "c1 “A subject”; nothing measured; took 0 s; about " in said
+    assert all(line.endswith(" left, without the host's times") for line in done[:4])
+    assert done[8].endswith(" left") and done[9].endswith("took 0 s"), "nothing is left"
 
 
 @pytest.mark.parametrize(
@@ -160,6 +170,9 @@ def test_any_of_them_that_stops_fails_the_history_and_names_its_log(
     monkeypatch.setenv("STOPS", queue)
     assert run(commits=2) == 2
     said = capsys.readouterr().err
+    ends = {"2": "\ncommit 2 of 2 done: ", "host": "\nhost's times of commit 2 of 2 done: "}
+    assert ends.pop(queue) not in said, "asv stopped after it began"
+    assert all(end in said for end in ends.values())
     assert f"asv stopped with exit code 3; its output: {tmp_path / '.asv' / log}" in said
 
 

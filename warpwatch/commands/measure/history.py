@@ -18,6 +18,7 @@ from warpwatch import project
 from warpwatch.asv import configuration
 from warpwatch.commands.measure import definitions
 from warpwatch.commands.measure.choice import commits_of_tags, commits_that_touch
+from warpwatch.commands.measure.finished import Ends, Recorded, Stage, subjects_of
 from warpwatch.commands.measure.queues import Queue, stages
 from warpwatch.config import isolation, sharding
 from warpwatch.config.package import CACHE_VARIABLE, SLOTS_VARIABLE, load
@@ -136,17 +137,28 @@ def main(args: argparse.Namespace) -> int:
         flush=True,
     )
     begin = time.time_ns()
+    once_more = {commit: one.workloads for one, those in lacking.items() for commit in those}
+
+    def is_kept(path: Path, commit: str, workload: str) -> bool:
+        asked = once_more.get(commit, {workload})
+        return path.stat().st_mtime_ns < begin or workload not in asked
+
+    subjects = subjects_of(package.repository_path, commits)
+    recorded = Recorded(project.results(), begin, is_kept, subjects)
     with compile_server.serving(), tempfile.TemporaryDirectory(prefix="compiled-") as kept:
         # Most kernels do not change from one commit to the next: what is compiled is kept.
         os.environ.setdefault(CACHE_VARIABLE, kept)
         slots = Path(kept) / "slots"
         slots.mkdir()
         os.environ.setdefault(SLOTS_VARIABLE, str(slots))
-        failed = _run_again(lacking, args.bench, command)
+        failed = _run_again(lacking, args.bench, command, recorded)
         if not args.again:
             command += ["--skip-existing"]
-        for together in stages(commits, args.bench, clocks.alike() if presence.has_gpu() else None):
-            failed += _run(together, command)
+        cards = clocks.alike() if presence.has_gpu() else None
+        has_one_stage = bool(args.bench) or (cards is not None and len(cards) < 2)
+        for together in stages(commits, args.bench, cards):
+            is_last = has_one_stage or together[0].name == "host"
+            failed += _run(together, command, Stage(commits, recorded, is_last))
     for line in said_since(begin):
         print(line, file=sys.stderr)
     for queue, code in failed:
@@ -158,12 +170,6 @@ def main(args: argparse.Namespace) -> int:
         )
     if failed:
         return 2
-    once_more = {commit: one.workloads for one, those in lacking.items() for commit in those}
-
-    def is_kept(path: Path, commit: str, workload: str) -> bool:
-        asked = once_more.get(commit, {workload})
-        return path.stat().st_mtime_ns < begin or workload not in asked
-
     covered = coverage(project.results() / kept_evidence.FOLDER, set(commits), is_kept)
     ran = counted(project.results(), set(commits), args.bench, begin)
     said = covered.lines() if covered.pairs or not ran.lines() else []
@@ -209,6 +215,7 @@ def _run_again(
     lacking: Mapping[definitions.Lacking, Sequence[str]],
     bench: Sequence[str],
     command: Sequence[str],
+    recorded: Recorded,
 ) -> list[tuple[Queue, int]]:
     """Measure only some workloads of commits whose other values are kept; as ``_run``."""
     failed = []
@@ -217,7 +224,7 @@ def _run_again(
         queue = Queue("again", commits, patterns)
         os.environ[sharding.ONLY_VARIABLE] = "\n".join(sorted(one.workloads))
         try:
-            code = run_asv(command, queue)
+            code = run_asv(command, queue, ends=Ends(Stage(commits, recorded), queue))
         finally:
             del os.environ[sharding.ONLY_VARIABLE]
         log = (project.folder() / queue.log).read_text("utf-8")
@@ -227,19 +234,22 @@ def _run_again(
     return failed
 
 
-def _run(together: Sequence[Queue], command: Sequence[str]) -> list[tuple[Queue, int]]:
+def _run(
+    together: Sequence[Queue], command: Sequence[str], stage: Stage
+) -> list[tuple[Queue, int]]:
     """Run asv in all queues; those in which it stopped, and its exit codes. Where no card waits,
     the first compiles its first commit with all cores before the others begin: they find most
     kernels compiled. Each begins when the one before it speaks: asv first writes its machine file
     anew, and stops where it reads half of it."""
     began, compiled = Event(), Event()
+    ends = [Ends(stage, queue) for queue in together]
     with ThreadPoolExecutor(len(together)) as pool:
-        first = pool.submit(run_asv, command, together[0], compiled, began)
+        first = pool.submit(run_asv, command, together[0], compiled, began, ends[0])
         (began if together[0].card else compiled).wait()
         others = []
-        for queue in together[1:]:
+        for queue, its in zip(together[1:], ends[1:], strict=True):
             begun = Event()
-            others.append(pool.submit(run_asv, command, queue, begun=begun))
+            others.append(pool.submit(run_asv, command, queue, begun=begun, ends=its))
             begun.wait()
         codes = [one.result() for one in (first, *others)]
     return [
@@ -252,9 +262,11 @@ def run_asv(
     queue: Queue,
     set_up: Event | None = None,
     begun: Event | None = None,
+    ends: Ends | None = None,
 ) -> int:
     """Run asv in a queue: its tables go to the log, the rest to the terminal. ``begun`` tells that
-    it has said something, ``set_up`` that it has set up its first commit; both that it ended."""
+    it has said something, ``set_up`` that it has set up its first commit; both that it ended.
+    ``ends`` prints a line at the end of each commit."""
     log_file = project.folder() / queue.log
     log_file.parent.mkdir(parents=True, exist_ok=True)
     benches = [word for pattern in queue.patterns for word in ("--bench", pattern)]
@@ -282,13 +294,18 @@ def run_asv(
                 if begun is not None:
                     begun.set()
                 log.write(line)
+                if ends is not None:
+                    ends.hear(line)
                 if _HEADING.match(line):
                     shown = _SHOWN.search(line) is not None
                 if shown and line.strip():
                     print(_labelled(queue, line), end="", file=sys.stderr, flush=True)
                 if set_up is not None and _SET_UP.search(line):
                     set_up.set()
-        return run.wait()
+        code = run.wait()
+        if ends is not None and code in _MEASURED:
+            ends.end()
+        return code
     finally:
         for event in (set_up, begun):
             if event is not None:

@@ -72,6 +72,37 @@ def compared(
     return old, new
 
 
+def of_commits(old: str, new: str, folder: Path) -> tuple[list[Result], list[Result]] | None:
+    """All that is kept of two commits, of one Triton and method; nothing is compiled.
+
+    Args:
+        old: A full hash.
+        new: Another one.
+        folder: The folder of evidence.
+
+    Returns:
+        The results of both; None where no Triton and method is common to them.
+
+    Raises:
+        RejectedError: A file of evidence is none.
+    """
+    stored = [_of(one, folder) for one in (old, new)]
+    kinds = [{(one.triton, one.method) for one in side} for side in stored]
+    here = (_installed(), compiled.METHOD_VERSION)
+    kind = max(kinds[0] & kinds[1], key=lambda kind: (kind == here, kind), default=None)
+    if kind is None:
+        return None
+    before, after = (
+        _results(side, kind, folder, [Job(*key, is_workload=True) for key in _pairs(side)])
+        for side in stored
+    )
+    return list(before.values()), list(after.values())
+
+
+def _pairs(stored: Sequence[Evidence]) -> list[tuple[str, str]]:
+    return list(dict.fromkeys(key for one in stored for key in one.results))
+
+
 def _side(name: str, kept: Mapping[Job, Result], asked: Sequence[Job], tell: Tell) -> Side:
     missing = [job for job in asked if job not in kept]
     if not missing:
@@ -98,11 +129,15 @@ def _stored(name: str, folder: Path) -> list[Evidence]:
         return []
     commit = _commit(name)
     for one in dict.fromkeys((commit, isolation.last_touched(commit))):
-        paths = folder.glob(f"{one[:8]}-*{kept_evidence.SUFFIX}")
-        found = [kept for kept in map(kept_evidence.read, paths) if kept.commit == one]
+        found = _of(one, folder)
         if found:
             return found
     return []
+
+
+def _of(commit: str, folder: Path) -> list[Evidence]:
+    paths = folder.glob(f"{commit[:8]}-*{kept_evidence.SUFFIX}")
+    return [kept for kept in map(kept_evidence.read, paths) if kept.commit == commit]
 
 
 def _results(
