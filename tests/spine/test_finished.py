@@ -112,7 +112,7 @@ def test_an_interrupt_keeps_the_finished_and_calls_no_other_so(
         for line in run.stderr:
             said.append(line)
             has_two = has_two or line.startswith("commit 2 of 4 done: ")
-            # Before that asv starts its server of benchmarks: it would wait for that for ever.
+            # Before that asv starts its server: tests/spine/test_interrupted.py.
             if has_two and "Setting up" in line:
                 os.killpg(run.pid, signal.SIGINT)
         late.cancel()

@@ -16,7 +16,7 @@ from threading import Event
 
 from warpwatch import project
 from warpwatch.asv import configuration
-from warpwatch.commands.measure import definitions
+from warpwatch.commands.measure import definitions, interrupted
 from warpwatch.commands.measure.choice import commits_of_tags, commits_that_touch
 from warpwatch.commands.measure.finished import Ends, Recorded, Stage, subjects_of
 from warpwatch.commands.measure.queues import Queue, stages
@@ -243,7 +243,7 @@ def _run(
     anew, and stops where it reads half of it."""
     began, compiled = Event(), Event()
     ends = [Ends(stage, queue) for queue in together]
-    with ThreadPoolExecutor(len(together)) as pool:
+    with ThreadPoolExecutor(len(together)) as pool, interrupted.all_end():
         first = pool.submit(run_asv, command, together[0], compiled, began, ends[0])
         (began if together[0].card else compiled).wait()
         others = []
@@ -285,6 +285,7 @@ def run_asv(
                 encoding="utf-8",
                 errors="replace",
             ) as run,
+            interrupted.ends_with(run),
         ):
             assert run.stdin is not None and run.stdout is not None
             run.stdin.write("\n".join(queue.commits))

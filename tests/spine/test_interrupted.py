@@ -1,0 +1,76 @@
+"""A `history` that is interrupted while asv starts its server of benchmarks: nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.processes import ends
+from tests.spine import strangers
+
+# The server takes its time, as on a busy machine: asv waits for it.
+SLOW = """import os, sys, time
+if "run_server" in sys.orig_argv:
+    with open({mark!r}, "w") as file:
+        file.write(str(os.getpid()))
+    time.sleep(600)
+"""
+CONFIGURATION = """targets = ["sm_90"]
+[package]
+name = "ops"
+path = "ops"
+[[workload]]
+name = "gelu"
+call = "ops:gelu"
+args = "bf16[4096,4096]"
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks its processes up in /proc")
+@pytest.mark.parametrize(
+    ("interrupt", "bench"),
+    [(os.killpg, ()), (os.kill, ("--bench", "^compiled"))],
+    ids=["a terminal, two queues", "history only, one queue"],
+)
+def test_nothing_is_left_of_an_interrupted_history(
+    tmp_path: Path, interrupt: Callable[[int, int], None], bench: tuple[str, ...]
+) -> None:
+    (tmp_path / "ops").mkdir()
+    (tmp_path / "ops" / "__init__.py").write_text(strangers.OPS, "utf-8")
+    (tmp_path / "warpwatch.toml").write_text(CONFIGURATION, "utf-8")
+    strangers.git(tmp_path, "init", "--quiet", "--initial-branch", "main")
+    strangers.git(tmp_path, "add", "--all")
+    strangers.git(tmp_path, "commit", "--quiet", "--message", "Add gelu")
+    mark, slow = tmp_path / "mark", tmp_path / "slow"
+    slow.mkdir()
+    (slow / "sitecustomize.py").write_text(SLOW.format(mark=str(mark)), "utf-8")
+    environment = {**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(slow)}
+    environment.pop("WARPWATCH_CONFIG", None)
+    with subprocess.Popen(
+        [sys.executable, "-m", "warpwatch", "history", "--commits", "1", *bench],
+        cwd=tmp_path,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # as a terminal has it
+    ) as run:
+        late = threading.Timer(100, os.killpg, (run.pid, signal.SIGKILL))
+        late.start()
+        until = time.monotonic() + 60
+        while not (mark.exists() and mark.read_text()) and time.monotonic() < until:
+            time.sleep(0.05)
+        server = mark.read_text()
+        interrupt(run.pid, signal.SIGINT)
+        _, said = run.communicate(timeout=110)
+        late.cancel()
+    assert run.returncode == 130, said
+    assert said.splitlines()[-1] == "interrupted", said
+    assert ends(server)
