@@ -114,6 +114,18 @@ def test_labels_of_a_comparison_agree_with_its_counts(
     assert "evidence" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("after", "code"), [(180.0, 1), (100.5, 3), (50.0, 0)])
+def test_a_job_s_summary_has_the_verdict_of_the_command_that_it_prints(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], after: float, code: int
+) -> None:
+    tree = tree_of(tmp_path, 100.0, 100.0, after, after)
+    given = ["--results", str(tree.results), "--repo", str(tree.repo), *tree.commits[1:3]]
+    assert main(["compare", "--recorded", *given]) == code
+    assert main(["ci", "comment", "--as", "summary", *given]) == code
+    summary = capsys.readouterr().out
+    assert "`predicted_us`" in summary
+
+
 def test_what_no_card_checked_changes_no_verdict(tmp_path: Path) -> None:
     tree = tree_of(tmp_path, 100.0, 100.0, 50.0, 50.0, checked=False)
     judgement = judge_folders([tree.results], tree.repo)

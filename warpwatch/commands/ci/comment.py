@@ -12,6 +12,7 @@ from warpwatch.commands.results.report import (
     repository_of,
     sources_of,
 )
+from warpwatch.judge.evidence.lookup import Evidence
 from warpwatch.judge.model import thresholds
 from warpwatch.judge.model.commits import head
 from warpwatch.judge.pairs.accepted import with_findings
@@ -39,8 +40,9 @@ def main(args: argparse.Namespace) -> int:
     """Exit 0 clean, 1 regressed, 3 inconclusive or nothing in common."""
     repository = repository_of(args)
     base, newer = head(repository, args.base), head(repository, args.head)
-    history = load(sources_of(args))
-    judged = judge_commits(history, base, newer, thresholds.load())
+    sources = sources_of(args)
+    history = load(sources)
+    judged = judge_commits(history, base, newer, thresholds.load(), Evidence(sources.folders))
     comparisons = with_findings(history, base, newer, judged).comparisons
     conclusion, note = conclude(comparisons)
     notes = (note,) if note else ()
