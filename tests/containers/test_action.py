@@ -103,6 +103,19 @@ def test_a_second_launch_is_red_and_named_in_the_summary(repository: Path, tmp_p
     assert "regressed" in said and "`launches`" in said
 
 
+@pytest.mark.slow
+def test_a_head_that_cannot_be_imported_says_why(repository: Path, tmp_path: Path) -> None:
+    """In the log of the lane and in the summary, each once."""
+    write(repository, "src/fastops/__init__.py", ONE_LAUNCH + "\nimport fastops_of_nobody\n")
+    git(repository, "commit", "--quiet", "--all", "--message", "broken")
+    code, said, outputs = action("lane", tmp_path, repository, BASE="HEAD~1", HEAD="HEAD")
+    assert (code, outputs) == (1, {"verdict": "failure"}), said
+    why = "2 import failed: import fastops: ModuleNotFoundError: No module named 'fastops_of_nobody"
+    assert "compiled: 2 of 4 pairs of workload and target measured" in said
+    assert f"  {why}" in said
+    assert f"- at head: `{why}" in (tmp_path / "summary.md").read_text()
+
+
 def test_the_cache_s_name_follows_what_is_installed(repository: Path, tmp_path: Path) -> None:
     code, said, first = action("key", tmp_path, repository)
     assert code == 0, said

@@ -180,7 +180,10 @@ def test_a_pull_request_that_launches_twice_fails_its_check(
     (check,) = github.checks
     assert check["conclusion"] == "failure", check["output"]
     (comment,) = github.comments
-    assert "▼ regressed | 1 | 2 | `launches` | `gelu-float16-4096 @ sm_90` |" in comment["body"]
+    assert "▼ regressed | 1 | 2 | `launches` | `gelu-float16-4096 @ gfx942` |" in comment["body"]
+    # There the predicted time has the verdict.
+    weighed = "· evidence: worse | 1 | 2 | `launches` | `gelu-float16-4096 @ sm_90` |"
+    assert weighed in comment["body"]
     assert json.loads((tmp_path / "verdict.json").read_text())["missing_shards"] == []
 
 

@@ -364,13 +364,14 @@ def test_the_comment_folds_what_is_only_noise(
         )
     assert run(tree, "ci", "comment", *tree.commits) == 1
     text = capsys.readouterr().out
-    shown, _, folded = text.partition("<details><summary>2 noisy metrics")
+    shown, _, folded = text.partition("<details><summary>1 noisy metric that")
     assert shown.index("**Warpwatch: regressed") < shown.index("`launches`")
     assert "`bench.time_clear`" in shown
     assert "time_noisy" not in shown
     assert "time_warm" not in shown
     assert "◇ inconclusive" in folded
-    assert "`bench.time_warm`" in folded
+    assert "evidence, which raises no alarm: 1 value</summary>" in folded
+    assert "| · evidence: worse | 1 s | 1.3 s | `bench.time_warm` |" in folded
     assert folded.rstrip().endswith("</details>")
 
 

@@ -93,6 +93,58 @@ def test_what_cannot_be_told_says_how_much_more_would_tell_it_and_of_which_metri
     assert "more measurement" not in message.comment(Judgement("neutral", BASE, HEAD, (quiet,)))
 
 
+def test_evidence_is_no_regression_in_any_table() -> None:
+    metric = compared("a", 1.0, 2.0, metric="launches")
+    meaning = replace(metric.series.meaning, role="evidence", metric="registers")
+    evidence = replace(metric, series=replace(metric.series, meaning=meaning))
+    for text in (
+        comment(metric, evidence),
+        message.summary(Judgement("failure", BASE, HEAD, (metric, evidence))),
+    ):
+        assert text.count("▼ regressed") == 1
+        assert "| · evidence: worse | 1 | 2 | `registers` | `a @ sm_90` |" in text
+        assert "noisy" not in text
+
+
+def test_what_was_accepted_is_no_regression_in_the_title() -> None:
+    one = replace(compared("a", 1.0, 2.0, metric="launches"), accepted="accepted by ada")
+    judgement = Judgement("success", BASE, HEAD, (one, compared("b", 1.0, 1.0, "unchanged")))
+    assert message.title(judgement) == "no regression: 1 accepted, 1 unchanged"
+
+
+def test_a_pull_request_is_advised_what_can_be_done_about_it() -> None:
+    """No finding exists before the merge, and nobody but the job has its results."""
+    one = compared("a", 1.0, 2.0, metric="launches")
+    text = comment(one)
+    assert f"`warpwatch compare --compiled-only {BASE[:10]} {HEAD[:10]}`" in text
+    assert "merge it over this check" in text and "warpwatch accept" not in text
+    timed = comment(one, compared("a", 1.0, 2.0, metric="latency_cold", target=""))
+    assert f"`warpwatch compare {BASE[:10]} {HEAD[:10]}`" in timed
+    known = comment(replace(one, findings=("1f2e3d4c5b6a",)))
+    assert f"`warpwatch compare --recorded {BASE[:10]} {HEAD[:10]}`" in known
+    assert "`warpwatch accept 1f2e3d4c5b6a --owner NAME --reason WHY`" in known
+
+
+def test_a_call_that_is_gone_is_one_row_and_says_why() -> None:
+    """Each of its values is missing, and each of its evidence has nothing left to explain."""
+    gone = [
+        replace(
+            compared("a", 1.0, None, "missing"),
+            series=replace(one.series, meaning=replace(one.series.meaning, role=role)),
+        )
+        for role in ("verdict", "verdict", "verdict", "verdict", "evidence")
+        for one in [compared("a", 1.0, None, "missing")]
+    ]
+    why = "4 compile failed: k: error at `x` |(such as a)"
+    judgement = Judgement("failure", BASE, HEAD, tuple(gone), lost=(why, *map(str, range(9))))
+    text = message.comment(judgement)
+    assert text.count("✕ missing") == 1 and "Worst of" not in text
+    assert "| ✕ missing | 4 values | — | all of them | `a @ sm_90` |" in text
+    assert "- at head: `4 compile failed: k: error at 'x' ¦(such as a)`" in text
+    assert "- and 2 more reasons" in text
+    assert "- at head: `4 compile" in message.summary(judgement)
+
+
 def test_a_change_without_a_time_has_neither_cost_nor_chart() -> None:
     text = comment(compared("a", 1.0, 2.0, metric="launches"))
     assert "mermaid" not in text and "Predicted" not in text

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from warpwatch.judge.evidence.coverage import lost_at
 from warpwatch.judge.evidence.lookup import Evidence
 from warpwatch.judge.model.directions import Directions
-from warpwatch.judge.pairs.commits import Comparison, compare
+from warpwatch.judge.pairs.commits import WORSE, Comparison, compare
+from warpwatch.judge.predicted.verdict import FAILURES
 from warpwatch.judge.results.assembly import assemble
 from warpwatch.judge.results.folders import Results, joined, read_folder
 from warpwatch.judge.results.strict_json import RejectedError
@@ -46,6 +48,8 @@ class Judgement:
     refusal: str = "an artifact is not what a measuring job writes"
     """What the refused have in common, in a line."""
     notes: tuple[str, ...] = field(default=())
+    lost: tuple[str, ...] = ()
+    """Why head lacks compiled values of base, in the words of a compiler: of unknown origin."""
     problem: str = ""
     """Why nothing could be judged at all, which says nothing about the pull request."""
 
@@ -193,7 +197,10 @@ def _verdict(
             f"{odd} results of base are worse than on record: the machine has changed, or they "
             "were tampered with to make head look better; measure again on a machine at rest"
         )
-    return Judgement(conclusion, base, head, tuple(comparisons), missing, notes=tuple(notes))
+    why = lost(lanes, head, comparisons)
+    return Judgement(
+        conclusion, base, head, tuple(comparisons), missing, notes=tuple(notes), lost=why
+    )
 
 
 def _unknown_methods(
@@ -219,6 +226,11 @@ def conclude(comparisons: Sequence[Comparison], *, complete: bool = True) -> tup
     # asv's word for "not applicable" is NaN, and a kernel that breaks can say it of itself; an
     # artifact without the head, or of another environment, has nothing to hold the base against.
     gone = sum(c.before is not None and c.after is None and not c.accepted for c in judged)
+    if gone and not complete:
+        return "action_required", (
+            f"{gone} results of base have no counterpart at head, as not all of it was measured: "
+            "the log of the job that delivered nothing says why; mend that, and run it again"
+        )
     if gone:
         return "action_required", (
             f"{gone} results of base have no counterpart at head: a kernel is gone, refuses its "
@@ -238,6 +250,30 @@ def conclude(comparisons: Sequence[Comparison], *, complete: bool = True) -> tup
     if not complete:
         return "action_required", "not all of it was measured: run the missing shards again"
     return ("neutral" if "inconclusive" in verdicts else "success"), ""
+
+
+def lost(folders: Sequence[Path], head: str, comparisons: Sequence[Comparison]) -> tuple[str, ...]:
+    """Why head lacks compiled values that base has, in the words of whatever stopped it.
+
+    Args:
+        folders: Folders of results, next to which evidence lies.
+        head: The full hash.
+        comparisons: What was compared.
+
+    Returns:
+        A line a reason, of unknown origin.
+
+    Example:
+        >>> lost([Path("results")], "3d4c", comparisons)
+        ('1 compile failed: add_kernel: CompilationError: ... (such as add on sm_90)',)
+    """
+    places = {
+        (one.series.workload, one.series.target)
+        for one in comparisons
+        if (one.before is not None and one.after is None)
+        or (one.verdict in WORSE and one.series.meaning.metric == FAILURES)
+    }
+    return tuple(lost_at(folders, head, places)) if places else ()
 
 
 def _stripped(folder: Results, known: set[str]) -> Results:

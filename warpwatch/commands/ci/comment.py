@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 
 from warpwatch.ci import message
-from warpwatch.ci.pull_request import Judgement, conclude
+from warpwatch.ci.message.changes import code
+from warpwatch.ci.pull_request import Judgement, conclude, lost
+from warpwatch.commands.results.compare import unmeasured
 from warpwatch.commands.results.report import (
     add_source_arguments,
     repository_of,
@@ -45,8 +48,12 @@ def main(args: argparse.Namespace) -> int:
     judged = judge_commits(history, base, newer, thresholds.load(), Evidence(sources.folders))
     comparisons = with_findings(history, base, newer, judged).comparisons
     conclusion, note = conclude(comparisons)
-    notes = (note,) if note else ()
-    judgement = Judgement(conclusion, base, newer, tuple(comparisons), notes=notes)
+    notes = [code(line, 400) for line in unmeasured(history, base, newer)]
+    notes += [note] if note else []
+    why = lost(sources.folders, newer, comparisons)
+    judgement = Judgement(conclusion, base, newer, tuple(comparisons), notes=tuple(notes), lost=why)
+    for notice in history.notices:
+        print(f"notice: {notice}", file=sys.stderr)
     if args.form == "check":
         fields = {
             "schema_version": message.SCHEMA_VERSION,

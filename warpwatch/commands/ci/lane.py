@@ -22,6 +22,7 @@ from warpwatch.config import sharding
 from warpwatch.config.package import load, workloads
 from warpwatch.judge.evidence import compiled as kept_evidence
 from warpwatch.judge.evidence.compiled import spoken_code
+from warpwatch.judge.evidence.coverage import coverage
 from warpwatch.judge.evidence.measured import MEASURED_PATTERN
 from warpwatch.judge.model.commits import head as hash_of
 from warpwatch.sandbox import images
@@ -92,6 +93,9 @@ def main(args: argparse.Namespace) -> int:
         path = own / machine / name
         if path.read_bytes() == content:
             path.unlink()  # nothing new about it: only what was measured is handed over
+    covered = coverage(own / kept_evidence.FOLDER, commits)
+    if covered.pairs:  # asv keeps the errors of what it measured to itself
+        print("\n".join(covered.lines()), file=sys.stderr)
     copied = _copy_results(own, out / "results", machine, commits)
     if not copied and args.commits is None:
         print("asv has measured nothing", file=sys.stderr)

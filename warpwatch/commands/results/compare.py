@@ -11,9 +11,15 @@ from pathlib import Path
 from warpwatch.judge.evidence.lookup import Evidence
 from warpwatch.judge.model import thresholds
 from warpwatch.judge.model.commits import head
-from warpwatch.judge.model.core import Verdict
 from warpwatch.judge.pairs.accepted import with_findings
-from warpwatch.judge.pairs.commits import ORDER, Compared, Comparison, judge_commits, subject
+from warpwatch.judge.pairs.commits import (
+    MOVES,
+    ORDER,
+    Compared,
+    Comparison,
+    judge_commits,
+    subject,
+)
 from warpwatch.judge.pairs.run_verdict import LOOKS_LIKE_NOISE
 from warpwatch.judge.results.history import History
 from warpwatch.report.builder import load
@@ -22,8 +28,6 @@ from warpwatch.report.words import SHAPES, legend, quantity
 from .report import add_source_arguments, repository_of, sources_of
 
 SCHEMA_VERSION = 1
-# What is said of evidence in the place of a verdict.
-_MOVES: dict[Verdict, str] = {"regressed": "worse", "improved": "better"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,10 +54,10 @@ def main(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(_document(base, newer, verdict), indent=1, allow_nan=False))
     else:
-        unmeasured = _unmeasured(history, base, newer)
-        for line in unmeasured:
+        silent = unmeasured(history, base, newer)
+        for line in silent:
             print(line)
-        _print_table(base, newer, verdict, args.all, hide=bool(unmeasured) and not args.all)
+        _print_table(base, newer, verdict, args.all, hide=bool(silent) and not args.all)
     return verdict.exit_code
 
 
@@ -93,7 +97,7 @@ def _named(comparison: Comparison) -> list[str]:
     return [f"finding {name}" for name in comparison.findings]
 
 
-def _unmeasured(history: History, base: str, newer: str) -> list[str]:
+def unmeasured(history: History, base: str, newer: str) -> list[str]:
     """One line for each of two commits without any result, with the nearest one that has some."""
     measured = {one.hash: one for one in history.measured}
     lines = []
@@ -126,14 +130,14 @@ def _moved(comparison: Comparison) -> str:
     if one.before == one.after:
         return "equal"
     if one.verdict != "unchanged":
-        return _MOVES.get(one.verdict, one.verdict)
+        return MOVES.get(one.verdict, one.verdict)
     return "changed" if meaning.exact else "not judged" if meaning.better is None else one.verdict
 
 
 def _counted(words: Iterable[str]) -> str:
     """How many there are of each word, what matters most first."""
     found = Counter(words)
-    known = (*ORDER, *_MOVES.values(), "changed", "not judged", "equal")
+    known = (*ORDER, *MOVES.values(), "changed", "not judged", "equal")
     return ", ".join(f"{found[word]} {word}" for word in known if found[word])
 
 

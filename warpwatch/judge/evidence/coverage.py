@@ -32,6 +32,11 @@ class Reason:
     count: int
     example: str
 
+    @property
+    def sentence(self) -> str:
+        """The reason in one line, with its number and an example."""
+        return f"{self.count} {self.status}: {self.detail} (such as {self.example})"
+
 
 @dataclass(frozen=True)
 class Coverage:
@@ -72,7 +77,7 @@ class Coverage:
         """
         said = [f"compiled: {self.measured} of {self.pairs} pairs of workload and target measured"]
         for one in self.reasons[:most]:
-            said.append(f"  {one.count} {one.status}: {one.detail} (such as {one.example})")
+            said.append(f"  {one.sentence}")
         if len(self.reasons) > most:
             said.append(f"  and {len(self.reasons) - most} more reasons")
         if self.kept:
@@ -100,13 +105,39 @@ def missing_at(folders: Iterable[Path], commit: str) -> list[str]:
     return [line for one in found for line in one.lines()]
 
 
-def coverage(folder: Path, commits: Collection[str], is_kept: IsKept | None = None) -> Coverage:
+def lost_at(folders: Iterable[Path], commit: str, places: Collection[tuple[str, str]]) -> list[str]:
+    """Why a commit lacks the compiled values of some workloads on some targets: the error of the
+    compiler, of the import or of the call, in its own words.
+
+    Args:
+        folders: Folders of results, next to which evidence lies.
+        commit: The full hash.
+        places: Each a workload and a target.
+
+    Returns:
+        A line a reason.
+
+    Example:
+        >>> lost_at([Path("results")], "1f2e", [("add", "sm_90")])
+        ['1 compile failed: add_kernel: CompilationError: ... (such as add on sm_90)']
+    """
+    found = [coverage(folder / compiled.FOLDER, {commit}, only=places) for folder in folders]
+    return [reason.sentence for one in found for reason in one.reasons]
+
+
+def coverage(
+    folder: Path,
+    commits: Collection[str],
+    is_kept: IsKept | None = None,
+    only: Collection[tuple[str, str]] | None = None,
+) -> Coverage:
     """Read what the compiled instrument left of some commits.
 
     Args:
         folder: The folder of evidence next to results.
         commits: Full hashes; files of other commits are passed over.
         is_kept: Says of a commit's file and a workload whether this run has left it as it was.
+        only: Pairs of a workload and a target; others are passed over.
 
     Returns:
         How much of it has values, and why the rest has none.
@@ -128,6 +159,8 @@ def coverage(folder: Path, commits: Collection[str], is_kept: IsKept | None = No
         if found.commit not in commits:
             continue
         for (workload, target), row in found.results.items():
+            if only is not None and (workload, target) not in only:
+                continue
             seen[workload] = seen.get(workload, False) or row["status"] == "ok"
             if row["status"] == "ok":
                 measured += 1

@@ -30,6 +30,8 @@ Floats = NDArray[np.float64]
 
 _WANDER_POINTS = 8
 WORSE: tuple[Verdict, ...] = ("regressed", "missing")
+# What is said of evidence in the place of a verdict.
+MOVES: dict[Verdict, str] = {"regressed": "worse", "improved": "better"}
 _KNOWN = ("unchanged", "improved", "regressed", "mixed", "missing")
 ORDER: tuple[Verdict, ...] = (
     "missing",
