@@ -12,7 +12,16 @@ from typing import Any
 import pytest
 
 from tests.containers.foreign import git
-from tests.workflows.stand_in import BASE, BENCHMARKS, ENVIRONMENT, LEVEL, MACHINE, SPILLS, result
+from tests.workflows.stand_in import (
+    BASE,
+    BENCHMARKS,
+    ENVIRONMENT,
+    HEAD,
+    LEVEL,
+    MACHINE,
+    SPILLS,
+    result,
+)
 from tests.workflows.test_data_branch import results
 from warpwatch.ci import branch
 from warpwatch.ci.append import append
@@ -140,7 +149,7 @@ def test_no_run_rewrites_the_data_branch(remote: str, tmp_path: Path, lie: str) 
     folder = results(tmp_path / "two", BASE)
     path = folder / MACHINE / f"{BASE[:8]}-{ENVIRONMENT}.json"
     path.write_text(json.dumps(LIES[lie](json.loads(path.read_text()))))
-    (folder / MACHINE / "new-env.json").write_text("{}")  # so that there is something to push
+    results(folder, HEAD)  # so that there is something to push
     said = push(remote, folder)
     assert value_on(remote, tmp_path) == [0, 0, 0]
     if lie != "no results at all":

@@ -61,6 +61,29 @@ def test_results_are_appended_and_fetched_back(remote: str, tmp_path: Path) -> N
     assert names == expected | {"machine.json"}
 
 
+def test_a_result_that_cannot_be_read_is_not_recorded_and_no_obstacle(
+    remote: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The branch is never rewritten: there it would be a notice in each report, for good."""
+    folder = results(tmp_path / "cut", BASE)
+    name = f"{MACHINE}/{BASE[:8]}-{ENVIRONMENT}.json"
+    whole = (folder / name).read_text()
+    (folder / name).write_text(whole[:-9])
+    assert main(["ci", "record", "push", str(folder), "--remote", remote]) == 0
+    assert f"{name}: not recorded: is cut short or not JSON" in capsys.readouterr().err
+    assert f"results/{name}" not in files_on(remote)
+    # One that an earlier version has recorded makes room for the commit's values.
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "--quiet", "--branch", branch.BRANCH, remote, str(clone))
+    (clone / "results" / name).write_text(whole[:-9])
+    git(clone, "add", "--all")
+    git(clone, "commit", "--quiet", "--message", "as an earlier version did")
+    git(clone, "push", "--quiet", "origin", branch.BRANCH)
+    assert main(["ci", "record", "push", str(results(folder, BASE)), "--remote", remote]) == 0
+    assert main(["ci", "record", "fetch", "--out", str(tmp_path / "o"), "--remote", remote]) == 0
+    assert json.loads((tmp_path / "o" / "results" / name).read_text()) == json.loads(whole)
+
+
 def test_pushes_that_race_lose_nothing(remote: str, tmp_path: Path) -> None:
     commits = [f"{number:x}" * 40 for number in range(1, 6)]
     folders = [results(tmp_path / c[:4], c, machine=f"runner-{c[0]}") for c in commits]

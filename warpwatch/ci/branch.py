@@ -205,8 +205,11 @@ def _add(source: Path, target: Path) -> list[str]:
             hidden.append(name)
             continue
         place = target / name
+        if problem := _unreadable(path):
+            said.append(f"{name}: not recorded: {problem}")
+            continue
         place.parent.mkdir(parents=True, exist_ok=True)
-        if not place.is_file():
+        if not place.is_file() or _unreadable(place):
             place.write_bytes(path.read_bytes())
         elif place.read_bytes() != path.read_bytes():
             try:
@@ -216,6 +219,18 @@ def _add(source: Path, target: Path) -> list[str]:
     if hidden:
         said.append(f"{hidden[0]!r}, one of {len(hidden)} hidden files: not recorded")
     return said
+
+
+def _unreadable(path: Path) -> str:
+    """What is wrong with a result file; "" where it can be read, or is of another kind. It would
+    stay on record, keep the results of its commit away, and be a notice in each report."""
+    if path.suffix != ".json" or path.name == "machine.json":
+        return ""
+    try:
+        read_result(path)
+    except RejectedError as error:
+        return "; ".join(error.problems)
+    return ""
 
 
 def _add_to(place: Path, path: Path, name: str, methods: Mapping[str, str]) -> list[str]:
