@@ -110,6 +110,8 @@ LANE_DIR := .lane
 # Outside of a workflow the commands print what a later job would ask.
 OUTPUT := $${GITHUB_OUTPUT:+--output "$$GITHUB_OUTPUT"}
 TRUSTED := .trusted
+# The name on the pages and in the feed, whose readers tell feeds apart by it.
+NAMED = $${GITHUB_REPOSITORY:+--project "$$GITHUB_REPOSITORY"}
 
 .PHONY: image ci-plan ci-gate ci-all-green fetch-commit lane-cpu lane-gpu history-gpu deliver
 .PHONY: trusted judge merge-shards shards-complete record site silent-machines
@@ -177,7 +179,7 @@ WITH_DOCS := $(if $(and $(wildcard warpwatch/__main__.py),$(wildcard mkdocs.yml)
 
 site: $(READER_STAMP) ## Build the site of the data branch for Pages
 	@rm -rf .site && mkdir -p .site
-	@$(READER_BIN)/python -m warpwatch report --results $(TRUSTED)/results --out .site/html
+	@$(READER_BIN)/python -m warpwatch report --results $(TRUSTED)/results --out .site/html $(NAMED)
 	@$(WITH_DOCS)
 	@tar --create --file .site/artifact.tar --directory .site/html .
 

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tests.containers.foreign import git, virtual_environment
+from tests.reports import trees
 from tests.workflows.stand_in import BASE, ENVIRONMENT, HEAD, LEVEL, MACHINE, SPILLS, result
 from tests.workflows.test_shards import shard_folders
 from warpwatch.ci import branch
@@ -70,6 +71,19 @@ def recorded(checkout: Path, out: Path) -> dict[str, Any]:
     (path,) = (out / "results" / MACHINE).glob(f"{HEAD[:8]}-*.json")
     document: dict[str, Any] = json.loads(path.read_text())
     return document
+
+
+def test_the_site_and_its_feed_are_named_after_the_repository(checkout: Path) -> None:
+    """Else two projects have one feed in the eyes of a reader."""
+    measured = trees.compiled_tree(checkout.parent / "measured", {"launches": [1, 1, 2]})
+    (checkout / ".trusted").mkdir()
+    measured.results.rename(checkout / ".trusted" / "results")
+    git(checkout, "pull", "--quiet", str(measured.repo), "HEAD")
+    done = make(checkout, "site", GITHUB_REPOSITORY="team/kernels")
+    assert done.returncode == 0, done.stderr
+    html = checkout / ".site" / "html"
+    assert "<title>team/kernels: performance report" in (html / "index.html").read_text()
+    assert "<id>tag:warpwatch,2025:team/kernels</id>" in (html / "feed.atom").read_text()
 
 
 def test_the_play_has_the_workflow_s_own_steps() -> None:
