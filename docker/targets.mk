@@ -14,11 +14,13 @@ endif
 # What is installed for which use, each file by its hash: docker/locks. Only what measures needs torch;
 # whoever writes results or talks to an engine gets the little that he reads with.
 PIP = -m pip install --disable-pip-version-check --no-compile --progress-bar off
+NOT_THERE = { rm -rf .warpwatch-bare; echo "error: Warpwatch was not installed from $(WARPWATCH): \
+push it there, or name another place, such as WARPWATCH=../warpwatch for a clone" >&2; exit 1; }
 define installed
 @echo "installing what $(2) needs into $(1)" >&2
 $(PYTHON) -m venv $(1)
 $(1)/bin/python docker/pip_arguments.py $(2) | xargs $(1)/bin/python $(PIP) --quiet
-$(if $(and $(CHECKOUT),$(filter-out compile,$(2))),,$(1)/bin/python $(PIP) --quiet --no-deps $(WARPWATCH))
+$(if $(and $(CHECKOUT),$(filter-out compile,$(2))),,$(1)/bin/python $(PIP) --quiet --no-deps $(WARPWATCH) || $(NOT_THERE))
 @touch $(1)/.stamp
 endef
 CHECKOUT := $(wildcard warpwatch/__main__.py)
@@ -71,7 +73,7 @@ BARE := .warpwatch-bare/bin/python
 BARE_READY := $(BARE)
 $(BARE):
 	$(PYTHON) -m venv .warpwatch-bare
-	$(BARE) -m pip install --quiet --disable-pip-version-check --no-deps $(WARPWATCH)
+	$(BARE) -m pip install --quiet --disable-pip-version-check --no-deps $(WARPWATCH) || $(NOT_THERE)
 endif
 
 DOCKER_RUN = $(HOST_BIN)/python -m warpwatch container run

@@ -86,6 +86,16 @@ def test_the_site_and_its_feed_are_named_after_the_repository(checkout: Path) ->
     assert "<id>tag:warpwatch,2025:team/kernels</id>" in (html / "feed.atom").read_text()
 
 
+def test_a_place_that_holds_no_warpwatch_is_named_with_the_remedy(tmp_path: Path) -> None:
+    """A team's repository, where nothing of Warpwatch lies; a second try says the same."""
+    (tmp_path / "docker").symlink_to(images.root() / "docker")
+    for _ in range(2):
+        done = make(tmp_path, "ci-plan", BACKENDS="cuda", WARPWATCH="./nowhere")
+        assert done.returncode == 2
+        assert "error: Warpwatch was not installed from ./nowhere: push it there" in done.stderr
+        assert "WARPWATCH=../warpwatch for a clone" in done.stderr
+
+
 def test_the_play_has_the_workflow_s_own_steps() -> None:
     jobs = PUBLISH["jobs"]
     runs = {name: [s["run"] for s in job["steps"] if "run" in s] for name, job in jobs.items()}
