@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,19 @@ def test_the_site_and_its_feed_are_named_after_the_repository(checkout: Path) ->
     html = checkout / ".site" / "html"
     assert "<title>team/kernels: performance report" in (html / "index.html").read_text()
     assert "<id>tag:warpwatch,2025:team/kernels</id>" in (html / "feed.atom").read_text()
+
+
+def test_the_guide_names_what_the_workflow_asks_for() -> None:
+    """A typing mistake in a variable publishes nothing, and says nothing."""
+    guide = (images.root() / "docs" / "guides" / "publish.md").read_text()
+    job = PUBLISH["jobs"]["site"]
+    asked = re.findall(r"vars\.(\w+) == '([^']+)'", job["if"])
+    assert {f"`{word}`" in guide for pair in asked for word in pair} == {True}
+    assert f"`{job['environment']['name']}`" in guide
+    assert f"--machine {images.get('cpu').machine}" in guide, "the judge looks for that name"
+    targets = re.findall(r"make --file docker/targets.mk ([\w-]+)", guide)
+    text = (images.root() / "docker" / "targets.mk").read_text()
+    assert targets and all(f"\n{one}:" in text for one in targets)
 
 
 def test_a_place_that_holds_no_warpwatch_is_named_with_the_remedy(tmp_path: Path) -> None:
