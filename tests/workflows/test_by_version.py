@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from importlib import metadata
 from pathlib import Path
@@ -112,6 +113,30 @@ def test_where_the_workflows_are_is_what_the_user_says() -> None:
     ):
         with pytest.raises(ValueError, match=r"--from: expected OWNER/NAME"):
             origin_of(wrong)
+
+
+def test_a_shortened_commit_is_refused_as_github_does() -> None:
+    with pytest.raises(ValueError, match="all 40 digits of a commit, got '1f2e3d4c'"):
+        origin_of("team/warpwatch@1f2e3d4c")
+    for taken in (COMMIT, "20261130", "v1.2.3", "main"):
+        assert origin_of(f"team/warpwatch@{taken}").version == taken
+
+
+def test_folders_that_git_would_add_are_named_until_it_ignores_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (ROOT / "docs" / "tutorials" / "first-flagged-pull-request.md").read_text()
+    page = page.replace("\\\n", "")
+    (said,) = re.findall(r"printf '%s\\n' (.*) >> \.gitignore", page)
+    for root in (tmp_path / "one", tmp_path / "two"):
+        root.mkdir()
+        git(root, "init", "--quiet")
+    (tmp_path / "two" / ".gitignore").write_text("\n".join(shlex.split(said)) + "\n")
+    starter.write(tmp_path / "one", origin_of("team/warpwatch"))
+    (named,) = re.findall(r"printf '%s\\n' (.*) >> \.gitignore", capsys.readouterr().err)
+    assert shlex.split(named) == list(starter.IGNORED)
+    starter.write(tmp_path / "two", origin_of("team/warpwatch"))
+    assert ".gitignore" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,15 @@ OWN = (
     "warpwatch-publish.yml",
     "warpwatch-verdict.yml",
 )
+# What the targets of targets.mk write into a checkout, as lines of .gitignore.
+IGNORED = (
+    *("/.warpwatch-*/", "/.asv/", "/.lane/", "/.delivery/", "/.trusted/", "/.artifacts/"),
+    *("/.merged/", "/.site/", "/reports/html/"),
+)
 _CALL = re.compile(r"uses: \./(\.github/workflows/(warpwatch-\w+\.yml)) #.*")
 _SOURCE = re.compile(r"^WARPWATCH \?= .*$", re.MULTILINE)
 _GIVEN = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+?)(?:@(?P<version>[\w./-]+))?")
+_SHORTENED = re.compile(r"(?=.*[a-f])[0-9a-f]{7,39}")  # digits only may be the tag of a day
 _ADDRESS = re.compile(
     r"(?:git\+)?(?:https://(?:[^/@]*@)?|ssh://git@|git@)(?P<host>[\w.-]+)[/:]"
     r"(?P<repository>[\w.-]+/[\w.-]+?)(?:\.git)?/?"
@@ -77,7 +83,13 @@ def origin_of(given: str, package: Path | None = None) -> Origin:
         match = _GIVEN.fullmatch(given)
         if match is None:
             raise ValueError(f"--from: expected OWNER/NAME or OWNER/NAME@VERSION, got {given!r}")
-        return Origin(match["repository"], match["version"] or release)
+        version = match["version"] or release
+        if _SHORTENED.fullmatch(version):
+            raise ValueError(
+                f"--from: GitHub calls workflows by all 40 digits of a commit, got {version!r}: "
+                f"`git rev-parse {version}` prints them in a clone of Warpwatch"
+            )
+        return Origin(match["repository"], version)
     found = _installed_from() or _clone(package or Path(warpwatch.__file__).resolve().parents[1])
     if found is None:
         raise ValueError(
@@ -151,6 +163,23 @@ def write(root: Path, origin: Origin) -> None:
             target.write_text(written(one.read_text(encoding="utf-8"), origin), encoding="utf-8")
     print(f"{len(pairs)} files written below docker and .github/workflows", file=sys.stderr)
     print(f"they call the workflows of {origin.repository} at {origin.version}", file=sys.stderr)
+    if lines := " ".join(f"'{line}'" for line in _not_ignored(root)):
+        print(
+            "their steps write folders here that git does not ignore yet: "
+            f"printf '%s\\n' {lines} >> .gitignore",
+            file=sys.stderr,
+        )
+
+
+def _not_ignored(root: Path) -> list[str]:
+    """Lines that ``.gitignore`` lacks; none outside of a repository."""
+    lines = []
+    for line in IGNORED:
+        folder = line.replace("*", "venv").removeprefix("/")
+        command = ["git", "-C", str(root), "check-ignore", "--quiet", "--no-index", "--", folder]
+        if subprocess.run(command, capture_output=True).returncode == 1:
+            lines.append(line)
+    return lines
 
 
 def written(text: str, origin: Origin) -> str:
