@@ -137,7 +137,11 @@ MISTAKES: dict[str, tuple[str | None, tuple[str, ...], int, tuple[str, ...]]] = 
         HEAD + CALL,
         ("compare", "nowhere", "HEAD"),
         2,
-        ("'nowhere' is no commit of", "expected a hash, a branch or a tag"),
+        (
+            "'nowhere' is no commit of",
+            "expected a hash, a branch or a tag",
+            "pull/NUMBER/head` brings",
+        ),
     ),
     "no repository": (
         HEAD.replace("[package]\n", '[package]\nrepository = "../no-repository"\n') + CALL,

@@ -88,7 +88,8 @@ def commit_hash(revision: str, repository: Path | None = None) -> str:
         git(repository, "rev-parse", "--git-dir")  # says so where there is no repository at all
         raise ValueError(
             f"{revision!r} is no commit of {repository}: expected a hash, a branch or a tag that "
-            "`git log` knows there"
+            "`git log` knows there; `git fetch origin pull/NUMBER/head` brings those of a pull "
+            "request"
         ) from error
 
 
