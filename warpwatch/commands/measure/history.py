@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
@@ -20,6 +20,7 @@ from warpwatch.commands.measure import definitions, interrupted
 from warpwatch.commands.measure.choice import commits_of_tags, commits_that_touch
 from warpwatch.commands.measure.finished import Ends, Recorded, Stage, subjects_of
 from warpwatch.commands.measure.queues import Queue, stages
+from warpwatch.commands.measure.terminal import Shown
 from warpwatch.config import isolation, sharding
 from warpwatch.config.package import CACHE_VARIABLE, SLOTS_VARIABLE, load
 from warpwatch.config.package import workloads as load_workloads
@@ -38,10 +39,6 @@ _MEASURED = (0, 2)
 # asv has built what all benchmarks of one module and commit share.
 _SET_UP = re.compile(r"· Setting up \S")
 
-# asv's headings start with a dot, with or without the share that is done; its tables do not.
-_HEADING = re.compile(r"(\[ *[\d.]+%\] )?·")
-# A benchmark that went well says nothing new: its table is in the log.
-_SHOWN = re.compile(r"^·|· For |Setting up|failed|skipped")
 _NOTHING_SELECTED = "No benchmarks selected"
 # In what a measuring process finds at its start, and notes on every outcome.
 _OF_THE_CARD = (clocks.SHARED, carve_outs.KEPT)
@@ -290,19 +287,18 @@ def run_asv(
             assert run.stdin is not None and run.stdout is not None
             run.stdin.write("\n".join(queue.commits))
             run.stdin.close()
-            shown = False
+            shown = Shown()
             for line in run.stdout:
                 if begun is not None:
                     begun.set()
                 log.write(line)
+                _show(queue, shown.before(line))
                 if ends is not None:
                     ends.hear(line)
-                if _HEADING.match(line):
-                    shown = _SHOWN.search(line) is not None
-                if shown and line.strip():
-                    print(_labelled(queue, line), end="", file=sys.stderr, flush=True)
+                _show(queue, shown.take(line))
                 if set_up is not None and _SET_UP.search(line):
                     set_up.set()
+            _show(queue, shown.end())
         code = run.wait()
         if ends is not None and code in _MEASURED:
             ends.end()
@@ -313,5 +309,7 @@ def run_asv(
                 event.set()
 
 
-def _labelled(queue: Queue, line: str) -> str:
-    return f"{queue.name:>4} {line}" if queue.name else line
+def _show(queue: Queue, lines: Iterable[str]) -> None:
+    for line in lines:
+        said = f"{queue.name:>4} {line}" if queue.name else line
+        print(said, end="", file=sys.stderr, flush=True)

@@ -1,0 +1,79 @@
+"""What a terminal shows of asv's output: failures with the same words once a commit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from tests import forked
+from tests.spine import strangers
+from warpwatch.commands.measure.terminal import ALIKE, Shown
+
+CONFIGURATION = """targets = ["sm_90", "gfx942"]
+[package]
+name = "ops"
+path = "ops"
+[[workload]]
+name = "gelu"
+call = "ops:gelu"
+args = "bf16[4096]"
+"""
+CAUSE = "import ops: ModuleNotFoundError: No module named 'no_such_module'"
+
+
+def test_a_package_that_cannot_be_imported_says_so_once_a_commit(tmp_path: Path) -> None:
+    (tmp_path / "ops").mkdir()
+    (tmp_path / "warpwatch.toml").write_text(CONFIGURATION, "utf-8")
+    strangers.git(tmp_path, "init", "--quiet", "--initial-branch", "main")
+    for number in range(2):
+        text = f"import no_such_module\n# {number}\n"
+        (tmp_path / "ops" / "__init__.py").write_text(text, "utf-8")
+        strangers.git(tmp_path, "add", "--all")
+        strangers.git(tmp_path, "commit", "--quiet", "--message", f"Commit {number}")
+    environment = {**os.environ, "HOME": str(tmp_path)}  # asv's file of machines lies there
+    environment.pop("WARPWATCH_CONFIG", None)
+    options = ("--commits", "2", "--bench", "track_(launches|bound_us)")
+    done = forked.warpwatch("history", *options, folder=tmp_path, environment=environment)
+    assert isinstance(done, subprocess.CompletedProcess)
+    assert done.returncode == 3
+    lines = done.stderr.splitlines()
+    assert sum("Traceback" in line for line in lines) == 2, done.stderr
+    print(done.stderr)
+    ends = [i for i, line in enumerate(lines) if line.startswith("commit ")]
+    assert [lines[i - 1] + "\n" for i in ends] == [ALIKE] * 2, done.stderr
+    log = (tmp_path / ".asv" / "run.log").read_text("utf-8")
+    assert log.count(f"RuntimeError: {CAUSE}") >= 8
+
+
+def shown(*lines: str) -> list[str]:
+    found, taker = [], Shown()
+    for line in lines:
+        found += [*taker.before(line), *taker.take(line)]
+    return [*found, *taker.end()]
+
+
+def test_other_words_of_the_same_benchmark_are_shown() -> None:
+    head = "[10.00%] · For ops commit 754235f8 <main>:\n"
+    table = ("[20.00%] ··· ======= ======\n", "                x  failed\n", "\n")
+    first = "[20.00%] ··· compiled.Gelu.track_launches   2/3 failed\n"
+    well = ("[30.00%] ··· compiled.Gelu.track_atomics    1\n",)
+    second = "[40.00%] ··· compiled.Gelu.track_bound_us   2/3 failed\n"
+    words = [f"             For parameters: '{one}'\n             no {one}\n" for one in "abc"]
+    parts = [line + "\n" for one in words for line in one.splitlines()]
+    said = shown(head, first, *table, *parts[:4], *well, second, *table, *parts[2:6])
+    assert said == [
+        head,
+        first,
+        *parts[:4],
+        second,
+        *parts[4:6],
+        ALIKE,
+    ]
+
+
+def test_a_benchmark_that_fails_without_a_word_has_its_heading() -> None:
+    failed = ["[20.00%] ··· host.Gelu.track_host_us   failed\n"] * 2
+    assert shown(*failed) == failed
+    ended = "             asv: benchmark failed (exit status 1)\n"
+    assert shown(failed[0], ended) == [failed[0]]
