@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -224,6 +225,12 @@ def test_a_longer_time_is_said_as_long_as_no_finding_says_it(
     pages = [said_on(site / commit_path(one)) for one in tree.commits]
     assert [said in page for page in pages] == [False, False, on_commit, False]
     assert (said in said_on(site / "index.html")) is on_index
+    times = json.loads((site / "regressions.json").read_text("utf-8"))["longer_times"]
+    assert [(one["head"], one["stands"]) for one in times] == (
+        [(tree.commits[2], on_index)] if on_commit else []
+    )
+    feed = (site / "feed.atom").read_text("utf-8")
+    assert ("regressed: predicted time of " in feed) is on_commit
 
 
 def test_of_a_model_that_no_card_checked_a_report_says_nothing(tmp_path: Path) -> None:

@@ -6,21 +6,24 @@ import json
 import math
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from warpwatch.judge.findings import triage
 from warpwatch.judge.findings.judgement import Judgement
+from warpwatch.judge.findings.longer_times import LongerTime
 from warpwatch.judge.model.core import Change, Finding
 from warpwatch.judge.series.addresses import finding_path
 from warpwatch.judge.series.changes import kind
+from warpwatch.report.rendering import commit_path
 
 SCHEMA_VERSION = 1
 _FEED_ENTRIES = 50
 
 
-def regressions(judgement: Judgement) -> str:
-    """The document ``docs/reference/regressions-json.md`` describes."""
+def regressions(judgement: Judgement, times: Sequence[LongerTime]) -> str:
+    """The document ``docs/reference/regressions-json.md`` describes; ``times`` are the predicted
+    times that got longer and that no finding holds."""
     accepted = triage.holding()
 
     def written(finding: Finding) -> _Written:
@@ -36,6 +39,7 @@ def regressions(judgement: Judgement) -> str:
         if judgement.history.measured
         else None,
         "findings": _listed(map(written, judgement.findings)),
+        "longer_times": [_longer(one) for one in times],
         "coverage": {
             "series": judgement.coverage.series,
             "judged": judgement.coverage.judged,
@@ -111,8 +115,29 @@ def _change(judgement: Judgement, change: Change) -> dict[str, Any]:
     }
 
 
-def atom(judgement: Judgement, project: str, headline: Callable[[Finding], str]) -> bytes:
-    """The newest findings as an Atom feed; addresses are relative to the site."""
+def _longer(one: LongerTime) -> dict[str, Any]:
+    return {
+        "workload": one.workload,
+        "target": one.target,
+        "base": one.base,
+        "head": one.head,
+        "before_us": _number(one.time.before),
+        "after_us": _number(one.time.after),
+        "least_ratio": _number(one.time.low),
+        "most_ratio": _number(one.time.high),
+        "stands": one.stands,
+        "page": commit_path(one.head),
+    }
+
+
+def atom(
+    judgement: Judgement,
+    project: str,
+    headline: Callable[[Finding], str],
+    times: Sequence[LongerTime],
+) -> bytes:
+    """The newest findings, and predicted times that no finding holds, as an Atom feed; addresses
+    are relative to the site."""
     name = _clean(project or "Warpwatch")
     feed = ElementTree.Element("feed", xmlns="http://www.w3.org/2005/Atom")
     _text(feed, "title", f"{name}: performance findings")
@@ -122,17 +147,27 @@ def atom(judgement: Judgement, project: str, headline: Callable[[Finding], str])
     ElementTree.SubElement(feed, "link", href="index.html")
     author = ElementTree.SubElement(feed, "author")
     _text(author, "name", "Warpwatch")
-    newest = sorted(
-        judgement.findings,
-        key=lambda f: -judgement.history.positions[f.since],
-    )
-    for finding in newest[:_FEED_ENTRIES]:
-        commit = judgement.commit(finding.since)
+    entries = [
+        (
+            one.since,
+            f"{one.verdict}: {headline(one)}",
+            f"finding:{one.identity}",
+            finding_path(one.identity),
+        )
+        for one in judgement.findings
+    ]
+    for one in times:
+        title = f"regressed: predicted time of {one.workload} on {one.target}"
+        name = f"predicted:{one.head[:12]}:{one.workload}@{one.target}"
+        entries.append((one.head, title, name, commit_path(one.head)))
+    entries.sort(key=lambda entry: -judgement.history.positions[entry[0]])
+    for since, title, name, page in entries[:_FEED_ENTRIES]:
+        commit = judgement.commit(since)
         entry = ElementTree.SubElement(feed, "entry")
-        _text(entry, "title", _clean(f"{finding.verdict}: {headline(finding)}"))
-        _text(entry, "id", f"tag:warpwatch,2025:finding:{_clean(finding.identity)}")
+        _text(entry, "title", _clean(title))
+        _text(entry, "id", f"tag:warpwatch,2025:{_clean(name)}")
         _text(entry, "updated", _moment(commit.time_s))
-        ElementTree.SubElement(entry, "link", href=finding_path(finding.identity))
+        ElementTree.SubElement(entry, "link", href=page)
         _text(entry, "summary", _clean(f"{commit.hash[:10]} {commit.subject} ({commit.author})"))
     document: bytes = ElementTree.tostring(feed, encoding="utf-8", xml_declaration=True)
     return document

@@ -73,6 +73,7 @@ FIGURES: Mapping[str, Callable[[], str]] = {
     "reference-feed-change": feed.change,
     "reference-feed-coverage": feed.coverage,
     "reference-feed-finding": feed.finding,
+    "reference-feed-longer": feed.longer,
     "reference-metrics-compiled": settings.compiled_metrics,
     "reference-metrics-measured": settings.measured_metrics,
     "reference-package": settings.package,

@@ -15,6 +15,7 @@ _DOCUMENT = {
     "commits_measured": "how many commits have results",
     "newest_commit": "the newest of them, or `null`",
     "findings": "the findings, the costliest first",
+    "longer_times": "predicted times that got surely longer and that no finding holds",
     "coverage": "how many series could be judged",
     "notices": "texts that a reader must see, such as a result file that was rejected",
 }
@@ -60,6 +61,20 @@ _CHANGE = {
     "first_commit": "the first commit at the level after",
     "confidence": "how sure the step is, from 0 to 1",
     "page": "the path of the series' page, with its section",
+}
+
+
+_LONGER = {
+    "workload": "the workload",
+    "target": "the target it was compiled for",
+    "base": "the last commit before with a predicted time of it",
+    "head": "the commit at which it is longer",
+    "before_us": "the predicted time at `base`, in microseconds",
+    "after_us": "the predicted time at `head`",
+    "least_ratio": "the low end of the interval of their ratio",
+    "most_ratio": "its high end",
+    "stands": "whether the newest predicted time is longer still",
+    "page": "the path of the page of `head`",
 }
 
 
@@ -110,6 +125,15 @@ def finding() -> str:
         A table.
     """
     return _fields(_written()["finding_document"], _FINDING)
+
+
+def longer() -> str:
+    """Write the fields of a predicted time that got longer.
+
+    Returns:
+        A table.
+    """
+    return _fields(_written()["_longer"], _LONGER)
 
 
 def change() -> str:

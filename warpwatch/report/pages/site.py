@@ -296,8 +296,9 @@ def _data(site: Site) -> None:
 
 def _for_machines(site: Site) -> None:
     judgement = site.view.judgement
-    site.fresh.write("regressions.json", regressions(judgement))
-    site.fresh.write("feed.atom", atom(judgement, site.project, site.view.headline))
+    times = [one for found in site.view.longer_times.values() for one in found]
+    site.fresh.write("regressions.json", regressions(judgement, times))
+    site.fresh.write("feed.atom", atom(judgement, site.project, site.view.headline, times))
 
 
 # What is there once, or a few times.
