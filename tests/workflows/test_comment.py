@@ -139,10 +139,14 @@ def test_a_call_that_is_gone_is_one_row_and_says_why() -> None:
     judgement = Judgement("failure", BASE, HEAD, tuple(gone), lost=(why, *map(str, range(9))))
     text = message.comment(judgement)
     assert text.count("✕ missing") == 1 and "Worst of" not in text
-    assert "| ✕ missing | 4 values | — | all of them | `a @ sm_90` |" in text
+    assert "| ✕ missing | 4 values | — | several | `a @ sm_90` |" in text
     assert "- at head: `4 compile failed: k: error at 'x' ¦(such as a)`" in text
     assert "- and 2 more reasons" in text
     assert "- at head: `4 compile" in message.summary(judgement)
+    still = compared("a", 1.0, 2.0, metric="launches")
+    text = comment(*gone, still)
+    assert "| 4 values | — | several |" in text and "| 1 | 2 | `launches` |" in text
+    assert "all of them" not in text, "one is still there"
 
 
 def test_a_change_without_a_time_has_neither_cost_nor_chart() -> None:

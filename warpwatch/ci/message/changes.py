@@ -113,7 +113,8 @@ def row(comparison: Comparison) -> str:
 
 
 def _rows(told: Sequence[Comparison]) -> list[str]:
-    """A row each; one for all values of a call that are there at one of the commits only."""
+    """A row each; one for many values of a call that one of the commits lacks. Further values of
+    the call may be there at both commits."""
     gone = Counter((c.verdict, named(c), c.accepted) for c in told if is_gone(c))
     rows: dict[object, str] = {}
     for index, one in enumerate(told):
@@ -123,7 +124,7 @@ def _rows(told: Sequence[Comparison]) -> list[str]:
         elif call not in rows:
             sides = (many(gone[call], "value"), "—")
             base, head = sides if one.after is None else sides[::-1]
-            rows[call] = f"| {_label(one)} | {base} | {head} | all of them | {named(one)} |"
+            rows[call] = f"| {_label(one)} | {base} | {head} | several | {named(one)} |"
     return list(rows.values())
 
 
