@@ -15,6 +15,7 @@ import pytest
 
 from tests.processes import ends
 from tests.spine import strangers
+from warpwatch.commands.measure import interrupted
 
 # The server takes its time, as on a busy machine: asv waits for it.
 SLOW = """import os, sys, time
@@ -34,6 +35,7 @@ args = "bf16[4096,4096]"
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks its processes up in /proc")
 @pytest.mark.parametrize(
     ("interrupt", "bench"),
@@ -74,3 +76,21 @@ def test_nothing_is_left_of_an_interrupted_history(
     assert run.returncode == 130, said
     assert said.splitlines()[-1] == "interrupted", said
     assert ends(server)
+
+
+# As asv while it waits: it does not hear an interrupt.
+DEAF = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(600)"
+
+
+def test_who_interrupts_twice_does_not_wait_for_asv() -> None:
+    command = [sys.executable, "-c", DEAF]
+    with subprocess.Popen(command, text=True, start_new_session=True) as run:
+        again = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+        try:
+            with pytest.raises(KeyboardInterrupt), interrupted.ends_with(run):
+                again.start()
+                raise KeyboardInterrupt
+            again.join()
+            assert run.returncode == -signal.SIGKILL
+        finally:
+            run.kill()

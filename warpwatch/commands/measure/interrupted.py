@@ -52,9 +52,9 @@ def _end(run: subprocess.Popen[str]) -> None:
             run.send_signal(signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):
                 run.wait(_ONCE_MORE_S)
+    finally:  # who interrupts once more does not want to wait
         run.kill()
         run.wait()
-    finally:
         for process in started:
             if process is not None:
                 with suppress(ProcessLookupError):
