@@ -57,6 +57,7 @@ def lines(folder: Path, *arguments: str) -> list[str]:
     return [line for line in done.stderr.splitlines() if " done: " in line]
 
 
+@pytest.mark.slow
 def test_each_commit_has_a_line_with_its_result_and_what_changed(
     project: tuple[Path, list[str]],
 ) -> None:
@@ -91,6 +92,7 @@ def test_each_commit_has_a_line_with_its_result_and_what_changed(
     ), one
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_the_finished_and_calls_no_other_so(
     project: tuple[Path, list[str]],
 ) -> None:
