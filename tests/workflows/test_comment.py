@@ -86,7 +86,7 @@ def test_what_cannot_be_told_says_how_much_more_would_tell_it_and_of_which_metri
     quiet = compared("w", 10.0, 10.1, "inconclusive", "latency_cold", "")
     noisy = replace(compared("v|x", 10.0, 10.4, "inconclusive", "latency_cold", ""), more=14)
     text = message.comment(Judgement("neutral", BASE, HEAD, (quiet, noisy)))
-    assert "\n\n*inconclusive: what was measured cannot rule out a change that matters*\n" in text
+    assert "\n\n*inconclusive: the measurements cannot rule out a change that matters*\n" in text
     assert "`latency_cold` of `v¦x` is the noisiest: about 14 more measurements" in text
     text = message.comment(Judgement("neutral", BASE, HEAD, (quiet, replace(noisy, more_s=64.2))))
     assert "noisiest: about 64 s of measuring, 14 more measurements like these, would" in text
@@ -104,6 +104,14 @@ def test_evidence_is_no_regression_in_any_table() -> None:
         assert text.count("▼ regressed") == 1
         assert "| · evidence: worse | 1 | 2 | `registers` | `a @ sm_90` |" in text
         assert "noisy" not in text
+
+
+def test_the_summary_explains_its_verdicts_below_the_table() -> None:
+    rows = (compared("a", 1.0, None, "not applicable"), compared("b", 1.0, 2.0))
+    text = message.summary(Judgement("failure", BASE, HEAD, rows))
+    (line,) = (one for one in text.splitlines() if one.startswith("*"))
+    assert line.startswith("*not applicable: nothing to compare, as a value is new")
+    assert text.endswith(f"|\n\n{line}\n")
 
 
 def test_what_was_accepted_is_no_regression_in_the_title() -> None:

@@ -95,7 +95,10 @@ def summary(judgement: Judgement) -> str:
     lines += _lost(judgement)
     told = [c for c in judgement.comparisons if c.verdict != "unchanged"]
     lines += ["", "| verdict | base | head | metric | of |", "|---|--:|--:|---|---|"]
-    return _cut("\n".join([*lines, *(row(c) for c in told)]) + "\n", 900_000)
+    lines += map(row, told)
+    for line in legend(c.verdict for c in told):
+        lines += ["", f"*{line}*"]
+    return _cut("\n".join(lines) + "\n", 900_000)
 
 
 def document(judgement: Judgement) -> dict[str, Any]:

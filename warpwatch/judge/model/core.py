@@ -14,8 +14,8 @@ Verdict = Literal[
 MEANINGS: Mapping[Verdict, str] = {
     "missing": "base has a value, and head has none or fails",
     "mixed": "better and worse at once, and neither a measured nor a predicted time weighs it",
-    "inconclusive": "what was measured cannot rule out a change that matters",
-    "not applicable": "nothing to compare, as one side has no value that was to be there",
+    "inconclusive": "the measurements cannot rule out a change that matters",
+    "not applicable": "nothing to compare, as a value is new or does not apply at one commit",
     "regressed": "it got worse, by more than noise and threshold",
     "improved": "it got better, by more than noise and threshold, or failed at base",
     "unchanged": "a change that matters would have been seen",
