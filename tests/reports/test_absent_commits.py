@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.reports import trees
 from tests.reports.test_judgement import changes_of, results_of, run
+from warpwatch.commands.results.compare import unmeasured
 from warpwatch.judge.findings.judgement import judge
 from warpwatch.judge.model.commits import head
 from warpwatch.judge.model.directions import Directions
@@ -136,3 +138,13 @@ def test_a_commit_without_results_is_one_line_with_the_nearest_that_has_some(
     assert capsys.readouterr().out.count("base was not measured here") == 2
     assert run(tree, "compare", "--recorded", first, fourth) == 0
     assert "measured commit" not in capsys.readouterr().out
+
+
+def test_the_subject_of_the_nearest_commit_turns_no_terminal_red(tmp_path: Path) -> None:
+    tree = trees.compiled_tree(tmp_path, {"launches": [1, 1]})
+    history = assemble(results_of(tree), tree.repo, Directions())
+    (table,) = history.tables
+    commits = tuple(replace(one, subject="Red \x1b[31m \u202edne") for one in table.commits)
+    hostile = replace(history, tables=(replace(table, commits=commits),))
+    (said,) = unmeasured(hostile, tree.commits[0], "1f" * 20)
+    assert said.isprintable() and said.endswith("(Red  [31m  dne)")

@@ -56,9 +56,11 @@ def test_a_commit_that_was_never_measured_is_named(
     tree = trees.compiled_tree(tmp_path, {"launches": [1, 1, 1]})
     gone = tree.commits[0 if which == "base" else 2]
     (tree.results / "rig" / f"{gone[:8]}-env-py3.11.json").unlink()
-    (tree.results / "rig" / "1234abcd-env-py3.11.json").write_text("{")
+    # A terminal would turn red.
+    (tree.results / "rig" / "1234abcd-\x1b[31menv\n::error::-py3.11.json").write_text("{")
     given = ["--results", str(tree.results), "--repo", str(tree.repo)]
     assert main(["ci", "comment", *given, tree.commits[0], tree.commits[2]]) == 3
     said = capsys.readouterr()
     assert f"\n- `{which} {gone[:10]} was never measured; the nearest measured commit" in said.out
-    assert said.err.startswith("notice: ") and "1234abcd-env-py3.11.json: is" in said.err
+    (notice,) = said.err.splitlines()
+    assert notice.startswith("notice: ") and "1234abcd- [31menv ::error::-py3.11.json: is" in notice

@@ -20,6 +20,7 @@ from warpwatch.judge.model import thresholds
 from warpwatch.judge.model.commits import head
 from warpwatch.judge.pairs.accepted import with_findings
 from warpwatch.judge.pairs.commits import judge_commits
+from warpwatch.judge.results.strict_json import line
 from warpwatch.report.builder import load
 
 _CODES = {"success": 0, "failure": 1, "neutral": 3, "action_required": 3}
@@ -48,12 +49,12 @@ def main(args: argparse.Namespace) -> int:
     judged = judge_commits(history, base, newer, thresholds.load(), Evidence(sources.folders))
     comparisons = with_findings(history, base, newer, judged).comparisons
     conclusion, note = conclude(comparisons)
-    notes = [code(line, 400) for line in unmeasured(history, base, newer)]
+    notes = [code(one, 400) for one in unmeasured(history, base, newer)]
     notes += [note] if note else []
     why = lost(sources.folders, newer, comparisons)
     judgement = Judgement(conclusion, base, newer, tuple(comparisons), notes=tuple(notes), lost=why)
     for notice in history.notices:
-        print(f"notice: {notice}", file=sys.stderr)
+        print(line(f"notice: {notice}"), file=sys.stderr)
     if args.form == "check":
         fields = {
             "schema_version": message.SCHEMA_VERSION,

@@ -22,6 +22,7 @@ from warpwatch.judge.pairs.commits import (
 )
 from warpwatch.judge.pairs.run_verdict import LOOKS_LIKE_NOISE
 from warpwatch.judge.results.history import History
+from warpwatch.judge.results.strict_json import line
 from warpwatch.report.builder import load
 from warpwatch.report.words import SHAPES, legend, quantity
 
@@ -55,8 +56,8 @@ def main(args: argparse.Namespace) -> int:
         print(json.dumps(_document(base, newer, verdict), indent=1, allow_nan=False))
     else:
         silent = unmeasured(history, base, newer)
-        for line in silent:
-            print(line)
+        for one in silent:
+            print(one)
         _print_table(base, newer, verdict, args.all, hide=bool(silent) and not args.all)
     return verdict.exit_code
 
@@ -98,7 +99,20 @@ def _named(comparison: Comparison) -> list[str]:
 
 
 def unmeasured(history: History, base: str, newer: str) -> list[str]:
-    """One line for each of two commits without any result, with the nearest one that has some."""
+    """Name those of two commits that have no result, each with the nearest one that has some.
+
+    Args:
+        history: All that was measured.
+        base: A full hash.
+        newer: Another one.
+
+    Returns:
+        A printable line for each of the two without results.
+
+    Example:
+        >>> unmeasured(history, "5c8530b4...", "8d2f6c1a...")
+        ['base 5c8530b4a1 was never measured; the nearest measured commit is 1f2e3d4c5b (Fix it)']
+    """
     measured = {one.hash: one for one in history.measured}
     lines = []
     for which, commit, other in (("base", base, newer), ("head", newer, base)):
@@ -108,7 +122,7 @@ def unmeasured(history: History, base: str, newer: str) -> list[str]:
         others = [one for one in history.measured if one.hash != other]
         near = min(others, key=lambda one: abs(one.position - place), default=None)
         hint = f"; the nearest measured commit is {near.hash[:10]} ({near.subject})" if near else ""
-        lines.append(f"{which} {commit[:10]} was never measured{hint}")
+        lines.append(line(f"{which} {commit[:10]} was never measured{hint}"))
     return lines
 
 
@@ -166,8 +180,8 @@ def _print_table(base: str, newer: str, verdict: Compared, show_all: bool, *, hi
         print("  ".join((*cells, row[5])).rstrip())
     summary = _counted(c.verdict for c in verdict.comparisons if _is_judged(c))
     print(f"{base[:10]} -> {newer[:10]}: {summary or 'nothing was measured at either commit'}")
-    for line in legend(c.verdict for c in shown if _is_judged(c)):
-        print(line)
+    for meaning in legend(c.verdict for c in shown if _is_judged(c)):
+        print(meaning)
     if show_all and (explaining := [c for c in verdict.comparisons if not _is_judged(c)]):
         print(f"evidence, which raises no alarm: {_counted(map(_moved, explaining))}")
     print(f"{verdict.judged} series judged, of {verdict.measured} with a value at base")
