@@ -125,11 +125,15 @@ def test_only_a_commit_has_evidence(stored: Path, measured: dict[str, Measuremen
         (lambda data: lzma.compress(b"{"), "not JSON"),
         (lambda data: lzma.compress(b"[]"), "expected evidence of schema 1, got None"),
         (lambda data: lzma.compress(b'{"schema": 99}'), "expected evidence of schema 1, got 99"),
+        (
+            lambda data: lzma.compress(b'{"schema": "%s"}' % (b"x" * 9_000)),
+            r"got 'x{56}\.\.\.$",
+        ),
         # 80 MB of blanks in 12 kB.
         (lambda data: lzma.compress(b" " * 80_000_000, preset=0), "unpacks to more than the limit"),
         (lambda data: lzma.compress(b"{}", filters=[WIDE]), "is no xz file: Memory usage limit"),
     ],
-    ids=["cut", "empty", "foreign", "text", "list", "schema", "bomb", "memory"],
+    ids=["cut", "empty", "foreign", "text", "list", "schema", "long", "bomb", "memory"],
 )
 def test_a_damaged_file_is_one_clear_message(stored: Path, damage: Any, message: str) -> None:
     path = file_of(stored, OLD)
@@ -159,6 +163,7 @@ def changed(key: str, value: Any) -> Any:
         (changed("kernel", 3), r"launches\[0\].kernel: expected text, got 3"),
         (changed("us", float("inf")), r"bound.us: expected a finite number or null, got inf"),
         (changed("registers", 10**300), r"launches\[0\].registers: expected a whole number"),
+        (changed("values", {"a\n::error::\x1b": "x"}), r"values\.a ::error:: : expected a finite"),
         (changed("status", "fine"), r"results\[0\].status: expected text like ok|compile failed"),
         (changed("evidence", {"launches": []}), r"results\[0\].evidence.notes: is missing"),
     ],

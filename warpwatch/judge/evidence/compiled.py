@@ -152,7 +152,9 @@ def read(path: Path) -> Evidence:
     content = strict_json.parse(path, _unpacked(path, MAX_FILE_BYTES))
     found = content.get("schema") if isinstance(content, dict) else None
     if found != SCHEMA:
-        raise RejectedError(path, [f"expected evidence of schema {SCHEMA}, got {found!r}"])
+        raise RejectedError(
+            path, [f"expected evidence of schema {SCHEMA}, got {strict_json.text(found)}"]
+        )
     problems = list(_mistakes(content, _FILE, ""))
     if not problems:
         for i, result in enumerate(content["results"]):
@@ -258,7 +260,7 @@ def _mistakes_of_object(
 ) -> Iterator[str]:
     if _Any in expected:
         for name, item in value.items():
-            yield from _mistakes(item, expected[_Any], f"{where}.{name[:60]}")
+            yield from _mistakes(item, expected[_Any], f"{where}.{strict_json.line(name[:60])}")
         return
     for name, one in expected.items():
         place = f"{where}.{name}".lstrip(".")
