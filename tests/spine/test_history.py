@@ -104,13 +104,14 @@ def test_what_is_compiled_shares_the_machine_and_what_is_timed_has_it_alone(
     ids=["none", "no-values", "others"],
 )
 def test_a_package_whose_host_nothing_times_has_no_last_run(
-    asv: Path, tmp_path: Path, found: dict[str, object]
+    asv: Path, tmp_path: Path, found: dict[str, object], capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / ".asv" / "results").mkdir(parents=True)
     kept = tmp_path / ".asv" / "results" / "benchmarks.json"
     kept.write_text(json.dumps({**found, "version": 2}))
-    assert run(commits=1) == NOTHING_MEASURED
+    assert run(commits=2) == NOTHING_MEASURED
     assert "host" not in asv.read_text()
+    assert " left\n" in (said := capsys.readouterr().err) and "host" not in said
     kept.write_text(json.dumps({"host.Calls.time_call": {"params": [["x"]]}, "version": 2}))
     assert run(commits=1) == NOTHING_MEASURED
     assert "begins host ^host" in asv.read_text()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from warpwatch.commands.measure.queues import Queue
+from warpwatch.commands.measure.queues import Queue, has
 from warpwatch.config import isolation
 from warpwatch.instruments.compiled.diff import comparison, kept
 from warpwatch.judge.evidence import compiled
@@ -167,7 +167,7 @@ class Stage:
         if not left:
             return []
         seconds = (time.monotonic() - self._began) / self._measured * left
-        but = "" if self.is_last else ", without the host's times"
+        but = "" if self.is_last or not has(_HOST) else ", without the host's times"
         return [f"about {duration(seconds)} left{but}"]
 
 

@@ -80,7 +80,7 @@ def stages(
     else:
         patterns = patterns_of_the_set(bench or ["^(?!host)"])
         yield queues(commits, patterns, cards)
-    if not bench and _has("host"):  # a package under the harness may have none
+    if not bench and has("host"):  # a package under the harness may have none
         yield [Queue("host", commits, patterns_of_the_set(["^host"]))]
 
 
@@ -98,8 +98,19 @@ def queues(
     ]
 
 
-def _has(module: str) -> bool:
-    """Whether asv, when it ran last, found a benchmark in ``module`` that has values to measure."""
+def has(module: str) -> bool:
+    """Whether asv, when it ran last, found a benchmark in a module that has values to measure.
+
+    Args:
+        module: Such as ``host``.
+
+    Returns:
+        Also true where asv has not run yet.
+
+    Example:
+        >>> has("host")
+        True
+    """
     try:
         found = json.loads((project.results() / "benchmarks.json").read_text("utf-8"))
         return any(
