@@ -165,7 +165,7 @@ def write(root: Path, origin: Origin) -> None:
     print(f"they call the workflows of {origin.repository} at {origin.version}", file=sys.stderr)
     if lines := " ".join(f"'{line}'" for line in _not_ignored(root)):
         print(
-            "their steps write folders here that git does not ignore yet: "
+            "git does not ignore yet the folders that their steps write here; this adds them: "
             f"printf '%s\\n' {lines} >> .gitignore",
             file=sys.stderr,
         )
