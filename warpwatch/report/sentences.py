@@ -54,7 +54,19 @@ def largest(finding: Finding) -> Change:
 
 
 def size(view: View, change: Change) -> str:
-    """How much a change changed, such as "+8 %"."""
+    """Say how much a change changed.
+
+    Args:
+        view: That shows it.
+        change: Of a series of the view.
+
+    Returns:
+        Such as "+8 %", "3.2x" or "from 0 to 64 MiB"; "" where a value is gone or new.
+
+    Example:
+        >>> size(view, change)
+        '+8 %'
+    """
     return words.size(change, view.info(change.series).meaning.unit)
 
 

@@ -39,7 +39,18 @@ _WORDS = {
 
 
 def title(judgement: Judgement) -> str:
-    """The verdict in one line."""
+    """The verdict in one line.
+
+    Args:
+        judgement: The verdict.
+
+    Returns:
+        A line without any text of unknown origin.
+
+    Example:
+        >>> title(judgement)
+        'regressed: 4 regressed, 10 unchanged'
+    """
     if judgement.problem:
         return "could not judge: the judge itself has failed"
     if judgement.refused:
@@ -54,8 +65,20 @@ def title(judgement: Judgement) -> str:
 
 
 def comment(judgement: Judgement, report_url: str = "") -> str:
-    """The one comment on the pull request: the verdict, what it costs, the worst three, what to do,
-    and the table."""
+    """The one comment on the pull request: the verdict, its cost, the worst three, what to do, and
+    the table.
+
+    Args:
+        judgement: The verdict.
+        report_url: Where the report is, if anywhere.
+
+    Returns:
+        Markdown of at most ``MAX_COMMENT_BYTES``.
+
+    Example:
+        >>> comment(judgement).splitlines()[1]
+        '**Warpwatch: regressed: 4 regressed, 10 unchanged**'
+    """
     pair = [f"`{commit[:10]}`" for commit in (judgement.base, judgement.head) if commit]
     lines = [MARKER, f"**Warpwatch: {title(judgement)}**", "", " → ".join(pair), ""]
     lines += _problem(judgement)
@@ -88,7 +111,18 @@ def comment(judgement: Judgement, report_url: str = "") -> str:
 
 
 def summary(judgement: Judgement) -> str:
-    """The step summary: every verdict that is not `unchanged`."""
+    """The step summary: every verdict that is not `unchanged`.
+
+    Args:
+        judgement: The verdict.
+
+    Returns:
+        Markdown of less than the megabyte that GitHub takes.
+
+    Example:
+        >>> summary(judgement).splitlines()[0]
+        '## regressed: 4 regressed, 10 unchanged'
+    """
     lines = [f"## {title(judgement)}", "", *_problem(judgement)]
     lines += [f"- refused: {code(reason, 400)}" for reason in judgement.refused]
     lines += [f"- {note}" for note in judgement.notes]
@@ -102,7 +136,18 @@ def summary(judgement: Judgement) -> str:
 
 
 def document(judgement: Judgement) -> dict[str, Any]:
-    """The verdict file."""
+    """The verdict file.
+
+    Args:
+        judgement: The verdict.
+
+    Returns:
+        What JSON can hold, texts of unknown origin as they came.
+
+    Example:
+        >>> document(judgement)["counts"]
+        {'regressed': 4, 'unchanged': 10}
+    """
     return {
         "schema_version": SCHEMA_VERSION,
         "conclusion": judgement.conclusion,

@@ -20,14 +20,37 @@ _WORST, _BARS, _COSTS = 3, 12, 6
 
 
 def code(value: str, limit: int = 200) -> str:
-    """Text of unknown origin as a code span: there no markup, link or mention is read."""
+    """Text of unknown origin as a code span: there no markup, link or mention is read.
+
+    Args:
+        value: The text.
+        limit: How many of its characters are kept.
+
+    Returns:
+        One line of Markdown, which a cell of a table can hold.
+
+    Example:
+        >>> code("a | b")
+        '`a ¦ b`'
+    """
     printable = "".join(c if c.isprintable() else " " for c in value[:limit])
     return f"`{printable.replace('`', chr(39)).replace('|', '¦').strip() or ' '}`"
 
 
 def costs(comparisons: Sequence[Comparison]) -> list[str]:
     """The time that the changes cost or save, for each metric of time and place: predicted where it
-    was compiled, measured where a GPU ran it. Then a chart of the calls that changed."""
+    was compiled, measured where a GPU ran it. Then a chart of the calls that changed.
+
+    Args:
+        comparisons: All of a pull request, as those that did not change are a part of the whole.
+
+    Returns:
+        Lines of Markdown; none where no time changed.
+
+    Example:
+        >>> costs(comparisons)[1]
+        '- Predicted on `sm_90`: **14 µs more** for one call of each of 2 workloads, which took ...'
+    """
     places: dict[tuple[str, str], list[Comparison]] = {}
     for one in comparisons:
         if _is_time(one):
@@ -55,7 +78,18 @@ def costs(comparisons: Sequence[Comparison]) -> list[str]:
 
 
 def worst(told: Sequence[Comparison]) -> list[str]:
-    """The worst three for the worse, times first: they are what everybody waits for."""
+    """The worst three for the worse, times first: they are what everybody waits for.
+
+    Args:
+        told: What the comment names.
+
+    Returns:
+        Lines of Markdown; none where the table says the same as shortly.
+
+    Example:
+        >>> worst(told)[-1]
+        '- **▼ regressed**: `bound_us` of `gelu @ sm_90`, 12.66 µs to 25.32 µs, **+100 %**'
+    """
     worse = [
         one
         for one in told
@@ -77,7 +111,18 @@ def worst(told: Sequence[Comparison]) -> list[str]:
 
 
 def foldable(told: list[Comparison]) -> list[str]:
-    """The table, folded where it is long."""
+    """The table, folded where it is long.
+
+    Args:
+        told: A row each, at most.
+
+    Returns:
+        Lines of Markdown; none without a row.
+
+    Example:
+        >>> foldable(told)[1]
+        '<details><summary>All 36 that changed or cannot be told apart</summary>'
+    """
     if len(_rows(told)) <= _OPEN_ROWS:
         return table(told)
     head = f"<details><summary>All {len(told)} that changed or cannot be told apart</summary>"
@@ -85,7 +130,18 @@ def foldable(told: list[Comparison]) -> list[str]:
 
 
 def table(told: list[Comparison]) -> list[str]:
-    """The rows that a comment has room for, below their heads; nothing without a row."""
+    """The rows that a comment has room for, below their heads.
+
+    Args:
+        told: A row each, at most.
+
+    Returns:
+        Lines of Markdown; none without a row.
+
+    Example:
+        >>> table(told)[1]
+        '| verdict | base | head | metric | of |'
+    """
     if not told:
         return []
     lines = ["", "| verdict | base | head | metric | of |", "|---|--:|--:|---|---|"]
@@ -96,7 +152,18 @@ def table(told: list[Comparison]) -> list[str]:
 
 
 def row(comparison: Comparison) -> str:
-    """One value at both commits, as a row of the table."""
+    """One value at both commits, as a row of the table.
+
+    Args:
+        comparison: Of the value.
+
+    Returns:
+        A line of Markdown, in which each text of unknown origin is a code span.
+
+    Example:
+        >>> row(comparison)
+        '| ▼ regressed | 1 | 2 | `launches` | `gelu @ sm_90` |'
+    """
     series = comparison.series
     unit = series.meaning.unit
     verdict = _label(comparison)
@@ -199,7 +266,18 @@ def _percent(change: float) -> str:
 
 
 def named(comparison: Comparison) -> str:
-    """The workload and its target, as a code span."""
+    """The workload and its target, as a code span.
+
+    Args:
+        comparison: Of one of its values.
+
+    Returns:
+        Markdown.
+
+    Example:
+        >>> named(comparison)
+        '`gelu @ sm_90`'
+    """
     series = comparison.series
     return code(f"{series.workload} @ {series.target}" if series.target else series.workload)
 

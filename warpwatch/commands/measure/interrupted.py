@@ -21,7 +21,14 @@ _running: set[subprocess.Popen[str]] = set()
 
 @contextmanager
 def ends_with(run: subprocess.Popen[str]) -> Iterator[None]:
-    """End a run of asv where this thread, or the one in :func:`all_end`, is interrupted."""
+    """End a run of asv where this thread, or the one in :func:`all_end`, is interrupted.
+
+    Args:
+        run: That has begun.
+
+    Raises:
+        KeyboardInterrupt: After the end of all that the run has started.
+    """
     _running.add(run)
     try:
         yield
@@ -34,7 +41,11 @@ def ends_with(run: subprocess.Popen[str]) -> Iterator[None]:
 
 @contextmanager
 def all_end() -> Iterator[None]:
-    """End the runs of other threads where this one is interrupted."""
+    """End the runs of other threads where this one is interrupted.
+
+    Raises:
+        KeyboardInterrupt: After their end.
+    """
     try:
         yield
     except KeyboardInterrupt:

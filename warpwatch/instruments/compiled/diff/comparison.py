@@ -319,7 +319,18 @@ def exit_code(compared: Sequence[Compared]) -> int:
 
 
 def document(one: Compared) -> dict[str, Any]:
-    """A comparison for programs: ``word`` holds shader-db's words, ``verdict`` ours."""
+    """A comparison for programs: ``word`` holds shader-db's words, ``verdict`` ours.
+
+    Args:
+        one: A workload or call on a target.
+
+    Returns:
+        Its fields, as JSON takes them.
+
+    Example:
+        >>> document(Compared("gelu", "sm_90", "regressed"))["word"]
+        'HURT'
+    """
     return {**asdict(one), "word": _IN_JSON.get(one.word, one.word), "verdict": one.word}
 
 
