@@ -106,6 +106,32 @@ def test_evidence_is_no_regression_in_any_table() -> None:
         assert "noisy" not in text
 
 
+@pytest.mark.parametrize(
+    ("unit", "said"),
+    [
+        ("TFLOP/s", "2 TFLOP/s"),
+        ("% of peak", "2 % of peak"),
+        ("[x](http://e) | <img src=x> `", "`2 [x](http://e) ¦ <img src=x> '`"),
+        ("www.example.org", "`2 www.example.org`"),
+        ("@ada", "`2 @ada`"),
+        ("x\n\n# A title", "`2 x  # A title`"),
+    ],
+)
+def test_a_unit_of_a_stranger_is_no_markup(unit: str, said: str) -> None:
+    """The file that describes the benchmarks may come from the job that measured them."""
+    many = [compared(name, 1.0, 2.0, metric="launches") for name in "abcd"]
+    strange = [
+        replace(one, series=replace(one.series, meaning=replace(one.series.meaning, unit=unit)))
+        for one in many
+    ]
+    text = comment(*strange)
+    assert text.count(f" to {said}") == 3, "the worst"
+    rows = [f"| ▼ regressed | {said.replace('2', '1')} | {said} | `launches` |"] * 4
+    for told in (text, message.summary(Judgement("failure", BASE, HEAD, tuple(strange)))):
+        found = [line for line in told.splitlines() if line.startswith("| ▼")]
+        assert [line.rpartition("|")[0].rpartition("|")[0] + "|" for line in found] == rows
+
+
 def test_the_summary_explains_its_verdicts_below_the_table() -> None:
     rows = (compared("a", 1.0, None, "not applicable"), compared("b", 1.0, 2.0))
     text = message.summary(Judgement("failure", BASE, HEAD, rows))

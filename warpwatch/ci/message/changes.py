@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -17,6 +18,8 @@ FOLD_END = "</details>"
 _ROWS = 30
 _OPEN_ROWS = 8  # of the table; more are folded, as the worst are named above it
 _WORST, _BARS, _COSTS = 3, 12, 6
+# Units that Markdown shows as they are: in no other can a link, a mention or a cell be written.
+_PLAIN_UNIT = re.compile(r"[A-Za-z0-9µ%/ ^-]{0,24}")
 
 
 def code(value: str, limit: int = 200) -> str:
@@ -101,7 +104,7 @@ def worst(told: Sequence[Comparison]) -> list[str]:
     lines = ["", f"Worst of {len(worse)}:" if len(worse) > 1 else "The one that is worse:", ""]
     for one in worse[:_WORST]:
         series, unit = one.series, one.series.meaning.unit
-        moved = f"{quantity(one.before, unit)} to {quantity(one.after, unit)}"
+        moved = f"{_amount(one.before, unit)} to {_amount(one.after, unit)}"
         size = f", **{_percent(_ratio(one) - 1)}**" if _has_ratio(one) else ""
         metric = code(series.meaning.metric or series.key.benchmark)
         shape = f"{SHAPES[one.verdict]} {one.verdict}"
@@ -171,8 +174,8 @@ def row(comparison: Comparison) -> str:
         verdict += f", {code(comparison.accepted)}"
     cells = (
         verdict,
-        quantity(comparison.before, unit),
-        quantity(comparison.after, unit),
+        _amount(comparison.before, unit),
+        _amount(comparison.after, unit),
         code(series.meaning.metric or series.key.benchmark),
         named(comparison),
     )
@@ -258,6 +261,12 @@ def _ratio(comparison: Comparison) -> float:
     if not before or not after:
         return 1.0
     return math.exp(min(max(math.log(after) - math.log(before), -20.0), 20.0))
+
+
+def _amount(value: float | None, unit: str) -> str:
+    """A value with its unit, which whoever wrote the results has named."""
+    said = quantity(value, unit)
+    return said if _PLAIN_UNIT.fullmatch(unit) else code(said)
 
 
 def _percent(change: float) -> str:
