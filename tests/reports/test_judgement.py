@@ -251,6 +251,18 @@ def test_compare_says_it_in_word_and_exit_code(
     assert len(legend) == (word == "missing"), "others say it themselves, or each line says it"
 
 
+def test_a_row_of_a_stranger_is_one_line_and_turns_no_terminal_red(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile = "launches\n::error::\x1b[31m"
+    tree = trees.compiled_tree(tmp_path, {"launches": [1, 2]}, metric=hostile)
+    assert run(tree, "compare", "--recorded", *tree.commits) == 1
+    said = capsys.readouterr().out
+    _, row, *_ = said.splitlines()
+    assert row.startswith("▼ regressed  1     2     launches ::error:: [31m  flash B1-H8-S512-D64")
+    assert "\x1b" not in said and "\n::" not in said
+
+
 @pytest.mark.parametrize("command", [("compare", "--recorded"), ("ci", "comment")])
 def test_commits_come_from_the_project_where_no_repository_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]

@@ -162,7 +162,7 @@ def _print_table(base: str, newer: str, verdict: Compared, show_all: bool, *, hi
         for c in (() if hide else verdict.comparisons)
         if show_all or (c.verdict != "unchanged" and _is_judged(c))
     ]
-    rows = [
+    cells_of = (
         (
             _label(c),
             quantity(c.before, c.series.meaning.unit),
@@ -172,7 +172,8 @@ def _print_table(base: str, newer: str, verdict: Compared, show_all: bool, *, hi
             c.accepted or " ".join(filter(None, (c.reason, *_named(c)))),
         )
         for c in shown
-    ]
+    )
+    rows = [tuple(map(line, cells)) for cells in cells_of]
     heads = ("verdict", "base", "head", "metric", "of", "")
     widths = [max(len(row[i]) for row in (heads, *rows)) for i in range(5)]
     for row in (heads, *rows) if rows else ():
