@@ -142,6 +142,21 @@ def test_the_same_results_again_are_no_new_commit(remote: str, tmp_path: Path) -
     assert count_of(remote) == 1
 
 
+def test_a_machine_s_description_that_cannot_be_read_is_not_recorded(
+    remote: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = results(tmp_path / "cut", BASE)
+    name = f"{MACHINE}/machine.json"
+    whole = (folder / name).read_text()
+    (folder / name).write_text(whole[:-9])
+    assert main(["ci", "record", "push", str(folder), "--remote", remote]) == 0
+    assert f"{name}: not recorded: is cut short or not JSON" in capsys.readouterr().err
+    assert f"results/{name}" not in files_on(remote)
+    (folder / name).write_text(whole)
+    assert main(["ci", "record", "push", str(folder), "--remote", remote]) == 0
+    assert f"results/{name}" in files_on(remote)
+
+
 def test_another_shard_of_the_same_commit_is_merged_by_point(remote: str, tmp_path: Path) -> None:
     parts = {"one": [1.0, math.nan, math.nan], "two": [math.nan, 2.0, 3.0]}
     for name, values in parts.items():

@@ -19,7 +19,7 @@ from pathlib import Path
 from warpwatch.judge.evidence import compiled as kept_evidence
 from warpwatch.judge.evidence.compiled import spoken_code
 from warpwatch.judge.evidence.measured import MEASURED_PATTERN
-from warpwatch.judge.results.asv_results import read_result
+from warpwatch.judge.results.asv_results import read_machine, read_result
 from warpwatch.judge.results.strict_json import RejectedError, load
 
 from .api import is_commit
@@ -222,12 +222,13 @@ def _add(source: Path, target: Path) -> list[str]:
 
 
 def _unreadable(path: Path) -> str:
-    """What is wrong with a result file; "" where it can be read, or is of another kind. It would
-    stay on record, keep the results of its commit away, and be a notice in each report."""
-    if path.suffix != ".json" or path.name == "machine.json":
+    """What is wrong with a result file or the description of a machine; "" where it can be read, or
+    is of another kind. It would stay on record, keep the results of its commit away, and be a
+    notice in each report."""
+    if path.suffix != ".json":
         return ""
     try:
-        read_result(path)
+        (read_machine if path.name == "machine.json" else read_result)(path)
     except RejectedError as error:
         return "; ".join(error.problems)
     return ""
