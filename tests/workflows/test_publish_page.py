@@ -45,13 +45,13 @@ args = "bf16[4096]"
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """Three commits, of which the last one launches twice, and a remote."""
+    """Two commits, of which the last one launches twice, and a remote."""
     folder = tmp_path / "ops"
     (folder / "ops").mkdir(parents=True)
     (folder / "warpwatch.toml").write_text(CONFIGURATION, "utf-8")
     (folder / ".gitignore").write_text("/.asv/\n/.trusted/\n/site/\n", "utf-8")
     strangers.git(folder, "init", "--quiet", "--initial-branch", "main")
-    for number, launches in enumerate((1, 1, 2)):
+    for number, launches in enumerate((1, 2)):
         text = OPS.format(launches=launches) + f"# {number}\n"
         (folder / "ops" / "__init__.py").write_text(text, "utf-8")
         strangers.git(folder, "add", "--all")
