@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,16 @@ def wants_a_dictionary(options):
 COPIES = OPS.replace(
     "    y = torch.empty_like(x)", "    x = x.clone()\n    y = torch.empty_like(x)"
 )
+
+CONFIGURATION = """targets = ["sm_90"]
+[package]
+name = "ops"
+path = "ops"
+[[workload]]
+name = "gelu"
+call = "ops:gelu"
+args = "bf16[4096]"
+"""
 
 
 @dataclass(frozen=True)
@@ -73,3 +84,22 @@ def repository(folder: Path, layout: Layout) -> Path:
         git(folder, "add", "--all")
         git(folder, "commit", "--quiet", "--message", subject)
     return folder
+
+
+def configured(folder: Path, *commits: tuple[str, str], configuration: str = CONFIGURATION) -> Path:
+    """A repository whose package ``ops`` is one module: its text and the subject of each commit."""
+    (folder / "ops").mkdir(parents=True)
+    (folder / "warpwatch.toml").write_text(configuration, "utf-8")
+    git(folder, "init", "--quiet", "--initial-branch", "main")
+    for text, subject in commits:
+        (folder / "ops" / "__init__.py").write_text(text, "utf-8")
+        git(folder, "add", "--all")
+        git(folder, "commit", "--quiet", "--message", subject)
+    return folder
+
+
+def environment_of(folder: Path) -> dict[str, str]:
+    """That of somebody whose home is the repository: asv's file of machines lies there."""
+    environment = {**os.environ, "HOME": str(folder)}
+    environment.pop("WARPWATCH_CONFIG", None)
+    return environment

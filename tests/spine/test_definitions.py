@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
-import os
 import re
 import subprocess
 from collections.abc import Mapping
@@ -74,8 +73,7 @@ def configure(folder: Path, **args: str) -> None:
 
 
 def history(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "HOME": str(folder)}  # asv's file of machines lies there
-    environment.pop("WARPWATCH_CONFIG", None)
+    environment = strangers.environment_of(folder)
     done = forked.warpwatch("history", *arguments, folder=folder, environment=environment)
     assert isinstance(done, subprocess.CompletedProcess)
     return done

@@ -16,8 +16,6 @@ from tests import forked
 from tests.spine import strangers
 from warpwatch.commands.measure.finished import duration
 
-HEAD = 'targets = ["sm_90"]\n[package]\nname = "ops"\npath = "ops"\n'
-CALL = '[[workload]]\nname = "gelu"\ncall = "ops:gelu"\nargs = "bf16[4096,4096]"\n'
 # A terminal would turn red, and a reader's text around; it is longer than a line has room for.
 HOSTILE = "Break \x1b[31mit \u202eall, and say so in more words than anyone would like to read"
 TAKES = r"took \d+ s"
@@ -28,30 +26,20 @@ LEFT = r"; about \d+ s left"
 def project(tmp_path: Path) -> tuple[Path, list[str]]:
     """A package whose third commit copies, and whose fourth cannot be imported; its commits, newest
     first."""
-    (tmp_path / "ops").mkdir()
-    strangers.git(tmp_path, "init", "--quiet", "--initial-branch", "main")
-    for text, subject in (
+    strangers.configured(
+        tmp_path,
         (strangers.OPS, "Add gelu"),
         (strangers.OPS + "# the same\n", "Say more"),
         (strangers.COPIES, "Copy first"),
         ("import no_such_module\n", HOSTILE),
-    ):
-        (tmp_path / "ops" / "__init__.py").write_text(text, "utf-8")
-        strangers.git(tmp_path, "add", "--all")
-        strangers.git(tmp_path, "commit", "--quiet", "--message", subject)
-    (tmp_path / "warpwatch.toml").write_text(HEAD + CALL, "utf-8")
+        configuration=strangers.CONFIGURATION.replace("4096]", "4096,4096]"),
+    )
     return tmp_path, strangers.git(tmp_path, "log", "--format=%H").split()
-
-
-def environment_of(folder: Path) -> dict[str, str]:
-    environment = {**os.environ, "HOME": str(folder)}  # asv's file of machines lies there
-    environment.pop("WARPWATCH_CONFIG", None)
-    return environment
 
 
 def lines(folder: Path, *arguments: str) -> list[str]:
     """What a history says at the end of commits; its standard error is no terminal."""
-    environment = environment_of(folder)
+    environment = strangers.environment_of(folder)
     done = forked.warpwatch("history", *arguments, folder=folder, environment=environment)
     assert isinstance(done, subprocess.CompletedProcess)
     return [line for line in done.stderr.splitlines() if " done: " in line]
@@ -102,7 +90,7 @@ def test_an_interrupt_keeps_the_finished_and_calls_no_other_so(
     with subprocess.Popen(
         command,
         cwd=folder,
-        env=environment_of(folder),
+        env=strangers.environment_of(folder),
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,  # as a terminal, which interrupts all processes in it

@@ -24,15 +24,6 @@ if "run_server" in sys.orig_argv:
         file.write(str(os.getpid()))
     time.sleep(600)
 """
-CONFIGURATION = """targets = ["sm_90"]
-[package]
-name = "ops"
-path = "ops"
-[[workload]]
-name = "gelu"
-call = "ops:gelu"
-args = "bf16[4096,4096]"
-"""
 
 
 @pytest.mark.slow
@@ -45,17 +36,11 @@ args = "bf16[4096,4096]"
 def test_nothing_is_left_of_an_interrupted_history(
     tmp_path: Path, interrupt: Callable[[int, int], None], bench: tuple[str, ...]
 ) -> None:
-    (tmp_path / "ops").mkdir()
-    (tmp_path / "ops" / "__init__.py").write_text(strangers.OPS, "utf-8")
-    (tmp_path / "warpwatch.toml").write_text(CONFIGURATION, "utf-8")
-    strangers.git(tmp_path, "init", "--quiet", "--initial-branch", "main")
-    strangers.git(tmp_path, "add", "--all")
-    strangers.git(tmp_path, "commit", "--quiet", "--message", "Add gelu")
+    strangers.configured(tmp_path, (strangers.OPS, "Add gelu"))
     mark, slow = tmp_path / "mark", tmp_path / "slow"
     slow.mkdir()
     (slow / "sitecustomize.py").write_text(SLOW.format(mark=str(mark)), "utf-8")
-    environment = {**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(slow)}
-    environment.pop("WARPWATCH_CONFIG", None)
+    environment = {**strangers.environment_of(tmp_path), "PYTHONPATH": str(slow)}
     with subprocess.Popen(
         [sys.executable, "-m", "warpwatch", "history", "--commits", "1", *bench],
         cwd=tmp_path,

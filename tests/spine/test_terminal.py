@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -10,29 +9,13 @@ from tests import forked
 from tests.spine import strangers
 from warpwatch.commands.measure.terminal import ALIKE, Shown
 
-CONFIGURATION = """targets = ["sm_90", "gfx942"]
-[package]
-name = "ops"
-path = "ops"
-[[workload]]
-name = "gelu"
-call = "ops:gelu"
-args = "bf16[4096]"
-"""
 CAUSE = "import ops: ModuleNotFoundError: No module named 'no_such_module'"
 
 
 def test_a_package_that_cannot_be_imported_says_so_once_a_commit(tmp_path: Path) -> None:
-    (tmp_path / "ops").mkdir()
-    (tmp_path / "warpwatch.toml").write_text(CONFIGURATION, "utf-8")
-    strangers.git(tmp_path, "init", "--quiet", "--initial-branch", "main")
-    for number in range(2):
-        text = f"import no_such_module\n# {number}\n"
-        (tmp_path / "ops" / "__init__.py").write_text(text, "utf-8")
-        strangers.git(tmp_path, "add", "--all")
-        strangers.git(tmp_path, "commit", "--quiet", "--message", f"Commit {number}")
-    environment = {**os.environ, "HOME": str(tmp_path)}  # asv's file of machines lies there
-    environment.pop("WARPWATCH_CONFIG", None)
+    text = "import no_such_module\n# {}\n"
+    strangers.configured(tmp_path, *((text.format(i), f"Commit {i}") for i in range(2)))
+    environment = strangers.environment_of(tmp_path)
     options = ("--commits", "2", "--bench", "track_(launches|bound_us)")
     done = forked.warpwatch("history", *options, folder=tmp_path, environment=environment)
     assert isinstance(done, subprocess.CompletedProcess)

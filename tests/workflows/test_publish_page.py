@@ -15,47 +15,13 @@ from tools.docs.code.blocks import read
 from warpwatch.sandbox import images
 
 PAGE = images.root() / "docs" / "guides" / "publish.md"
-OPS = """import torch
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def _twice(x, y, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(y + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
-
-
-def twice(x):
-    y = torch.empty_like(x)
-    for _ in range({launches}):
-        _twice[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
-    return y
-"""
-CONFIGURATION = """targets = ["sm_90"]
-[package]
-name = "ops"
-path = "ops"
-[[workload]]
-name = "twice"
-call = "ops:twice"
-args = "bf16[4096]"
-"""
 
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """Two commits, of which the last one launches twice, and a remote."""
-    folder = tmp_path / "ops"
-    (folder / "ops").mkdir(parents=True)
-    (folder / "warpwatch.toml").write_text(CONFIGURATION, "utf-8")
-    (folder / ".gitignore").write_text("/.asv/\n/.trusted/\n/site/\n", "utf-8")
-    strangers.git(folder, "init", "--quiet", "--initial-branch", "main")
-    for number, launches in enumerate((1, 2)):
-        text = OPS.format(launches=launches) + f"# {number}\n"
-        (folder / "ops" / "__init__.py").write_text(text, "utf-8")
-        strangers.git(folder, "add", "--all")
-        strangers.git(folder, "commit", "--quiet", "--message", f"Commit {number}")
+    """Two commits, of which the second copies its input first, and a remote."""
+    commits = (strangers.OPS, "Add gelu"), (strangers.COPIES, "Copy first")
+    folder = strangers.configured(tmp_path / "repository", *commits)
     remote = str(tmp_path / "remote.git")
     strangers.git(folder, "init", "--quiet", "--bare", "--initial-branch", "main", remote)
     strangers.git(folder, "remote", "add", "origin", remote)
@@ -65,7 +31,7 @@ def repository(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_each_command_of_the_page_works_and_the_site_has_the_finding(repository: Path) -> None:
-    environment = {**os.environ, "HOME": str(repository)}  # asv's file of machines lies there
+    environment = strangers.environment_of(repository)
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     steps = [block for block in read(PAGE).blocks if block.runs]
     assert len(steps) == 3
@@ -83,5 +49,5 @@ def test_each_command_of_the_page_works_and_the_site_has_the_finding(repository:
     assert {path.name for path in (repository / ".trusted" / "results").iterdir()} >= {machine}
     found = json.loads((repository / "site" / "regressions.json").read_text("utf-8"))
     assert any(one["status"] == "open" for one in found["findings"])
-    assert "twice" in (repository / "site" / "feed.atom").read_text("utf-8")
+    assert "gelu" in (repository / "site" / "feed.atom").read_text("utf-8")
     assert (repository / "site" / "index.html").is_file()
