@@ -127,8 +127,8 @@ def test_a_unit_of_a_stranger_is_no_markup(unit: str, said: str) -> None:
     text = comment(*strange)
     assert text.count(f" to {said}") == 3, "the worst"
     rows = [f"| ▼ regressed | {said.replace('2', '1')} | {said} | `launches` |"] * 4
-    for told in (text, message.summary(Judgement("failure", BASE, HEAD, tuple(strange)))):
-        found = [line for line in told.splitlines() if line.startswith("| ▼")]
+    for page in (text, message.summary(Judgement("failure", BASE, HEAD, tuple(strange)))):
+        found = [line for line in page.splitlines() if line.startswith("| ▼")]
         assert [line.rpartition("|")[0].rpartition("|")[0] + "|" for line in found] == rows
 
 

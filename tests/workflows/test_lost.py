@@ -1,4 +1,4 @@
-"""What a pull request is told where values are gone: the compiler's words, or the job to see."""
+"""The comment on a pull request where values are gone: the compiler's words, or the job to see."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_lane_that_delivered_nothing_sends_to_its_log(github: StandIn, tmp_pat
     assert "the log of the job that delivered nothing says why" in comment["body"]
     assert "inconclusive | 0 | — " not in comment["body"]
     assert "a kernel is gone" not in comment["body"]
-    assert "Measure what could not be told" not in comment["body"]
+    assert "Measure once more" not in comment["body"]
 
 
 @pytest.mark.parametrize("which", ["base", "head"])

@@ -91,8 +91,8 @@ def test_the_guide_names_what_the_workflow_asks_for() -> None:
     """A typing mistake in a variable publishes nothing, and says nothing."""
     guide = (images.root() / "docs" / "guides" / "publish.md").read_text()
     job = PUBLISH["jobs"]["site"]
-    asked = re.findall(r"vars\.(\w+) == '([^']+)'", job["if"])
-    assert {f"`{word}`" in guide for pair in asked for word in pair} == {True}
+    wanted = re.findall(r"vars\.(\w+) == '([^']+)'", job["if"])
+    assert {f"`{word}`" in guide for pair in wanted for word in pair} == {True}
     assert f"`{job['environment']['name']}`" in guide
     assert f"--machine {images.get('cpu').machine}" in guide, "the judge looks for that name"
     targets = re.findall(r"make --file docker/targets.mk ([\w-]+)", guide)

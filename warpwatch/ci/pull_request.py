@@ -239,7 +239,7 @@ def conclude(comparisons: Sequence[Comparison], *, complete: bool = True) -> tup
     if not verdicts & {"unchanged", "improved"}:
         return (
             "action_required",
-            "nothing that was measured at both commits could be told apart or equal",
+            "nothing that was measured at both commits is surely different or surely equal",
         )
     if "mixed" in verdicts:
         return (

@@ -19,7 +19,7 @@ from .changes import (
     is_compiled,
     is_gone,
     is_noise,
-    is_told,
+    is_shown,
     named,
     row,
     table,
@@ -86,24 +86,24 @@ def comment(judgement: Judgement, report_url: str = "") -> str:
     lines += [f"- missing: {code(name)} delivered nothing" for name in judgement.missing_shards]
     lines += [f"- {note}" for note in judgement.notes]
     lines += _lost(judgement)
-    told = [c for c in judgement.comparisons if is_told(c)]
+    shown = [c for c in judgement.comparisons if is_shown(c)]
     lines += costs(judgement.comparisons)
-    lines += worst(told)
+    lines += worst(shown)
     if judgement.conclusion == "failure" and not judgement.refused:
         lines += ["", _advice(judgement)]
     elif not judgement.refused and (command := _again(judgement)):
-        lines += ["", f"Measure what could not be told once more, both commits: `{command}`."]
+        lines += ["", f"Measure once more what could not be decided, both commits: `{command}`."]
         lines += _more(judgement.comparisons)
-    lines += foldable([c for c in told if not is_noise(c)])
-    for line in legend(c.verdict for c in told):
+    lines += foldable([c for c in shown if not is_noise(c)])
+    for line in legend(c.verdict for c in shown):
         lines += ["", f"*{line}*"]
     if report_url:
         lines += ["", f"[The run]({report_url})"]
-    folded = [c for c in told if is_noise(c)]
+    folded = [c for c in shown if is_noise(c)]
     if folded:
         explain = sum(c.series.meaning.role == "evidence" for c in folded)
         noisy = len(folded) - explain
-        parts = [f"{many(noisy, 'noisy metric')} that cannot be told apart"] if noisy else []
+        parts = [f"{many(noisy, 'noisy metric')} that cannot be distinguished"] if noisy else []
         parts += [f"evidence, which raises no alarm: {many(explain, 'value')}"] if explain else []
         lines += ["", f"<details><summary>{'; '.join(parts)}</summary>"]
         lines += [*table(folded), "", FOLD_END]
@@ -127,10 +127,10 @@ def summary(judgement: Judgement) -> str:
     lines += [f"- refused: {code(reason, 400)}" for reason in judgement.refused]
     lines += [f"- {note}" for note in judgement.notes]
     lines += _lost(judgement)
-    told = [c for c in judgement.comparisons if c.verdict != "unchanged"]
+    shown = [c for c in judgement.comparisons if c.verdict != "unchanged"]
     lines += ["", "| verdict | base | head | metric | of |", "|---|--:|--:|---|---|"]
-    lines += map(row, told)
-    for line in legend(c.verdict for c in told):
+    lines += map(row, shown)
+    for line in legend(c.verdict for c in shown):
         lines += ["", f"*{line}*"]
     return _cut("\n".join(lines) + "\n", 900_000)
 
@@ -212,7 +212,7 @@ def _pair(judgement: Judgement) -> str:
 
 
 def _more(comparisons: Sequence[Comparison]) -> list[str]:
-    """Of what could not be told: how much more of the same would tell the one that needs most."""
+    """How many more values like these would decide the comparison that needs most."""
     one = max(comparisons, key=needs, default=None)
     if one is None or not needs(one):
         return []
@@ -225,7 +225,7 @@ def _more(comparisons: Sequence[Comparison]) -> list[str]:
 
 def _word(comparison: Comparison) -> str:
     """The verdict as a title counts it: "no regression: 6 regressed" would contradict itself where
-    all were accepted, and nobody can tell apart what is not there."""
+    all were accepted, and no value that is not there can be compared."""
     if comparison.accepted:
         return "accepted"
     is_open = comparison.verdict == "inconclusive"

@@ -80,22 +80,22 @@ def costs(comparisons: Sequence[Comparison]) -> list[str]:
     return ["", *lines, *_chart(bars)] if lines else []
 
 
-def worst(told: Sequence[Comparison]) -> list[str]:
+def worst(shown: Sequence[Comparison]) -> list[str]:
     """The worst three for the worse, times first: they are what everybody waits for.
 
     Args:
-        told: What the comment names.
+        shown: What the comment names.
 
     Returns:
         Lines of Markdown; none where the table says the same as shortly.
 
     Example:
-        >>> worst(told)[-1]
+        >>> worst(shown)[-1]
         '- **▼ regressed**: `bound_us` of `gelu @ sm_90`, 12.66 µs to 25.32 µs, **+100 %**'
     """
     worse = [
         one
-        for one in told
+        for one in shown
         if one.verdict in WORSE and not (one.accepted or is_noise(one) or is_gone(one))
     ]
     if len(worse) <= _WORST and not any(map(_is_time, worse)):
@@ -113,42 +113,42 @@ def worst(told: Sequence[Comparison]) -> list[str]:
     return lines
 
 
-def foldable(told: list[Comparison]) -> list[str]:
+def foldable(shown: list[Comparison]) -> list[str]:
     """The table, folded where it is long.
 
     Args:
-        told: A row each, at most.
+        shown: A row each, at most.
 
     Returns:
         Lines of Markdown; none without a row.
 
     Example:
-        >>> foldable(told)[1]
-        '<details><summary>All 36 that changed or cannot be told apart</summary>'
+        >>> foldable(shown)[1]
+        '<details><summary>All 36 that changed or cannot be distinguished</summary>'
     """
-    if len(_rows(told)) <= _OPEN_ROWS:
-        return table(told)
-    head = f"<details><summary>All {len(told)} that changed or cannot be told apart</summary>"
-    return ["", head, *table(told), "", FOLD_END]
+    if len(_rows(shown)) <= _OPEN_ROWS:
+        return table(shown)
+    head = f"<details><summary>All {len(shown)} that changed or cannot be distinguished</summary>"
+    return ["", head, *table(shown), "", FOLD_END]
 
 
-def table(told: list[Comparison]) -> list[str]:
+def table(shown: list[Comparison]) -> list[str]:
     """The rows that a comment has room for, below their heads.
 
     Args:
-        told: A row each, at most.
+        shown: A row each, at most.
 
     Returns:
         Lines of Markdown; none without a row.
 
     Example:
-        >>> table(told)[1]
+        >>> table(shown)[1]
         '| verdict | base | head | metric | of |'
     """
-    if not told:
+    if not shown:
         return []
     lines = ["", "| verdict | base | head | metric | of |", "|---|--:|--:|---|---|"]
-    rows = _rows(told)
+    rows = _rows(shown)
     lines += rows[:_ROWS]
     more = len(rows) - _ROWS
     return [*lines, "", f"{more} more are in the step summary."] if more > 0 else lines
@@ -182,12 +182,12 @@ def row(comparison: Comparison) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _rows(told: Sequence[Comparison]) -> list[str]:
+def _rows(shown: Sequence[Comparison]) -> list[str]:
     """A row each; one for many values of a call that one of the commits lacks. Further values of
     the call may be there at both commits."""
-    gone = Counter((c.verdict, named(c), c.accepted) for c in told if is_gone(c))
+    gone = Counter((c.verdict, named(c), c.accepted) for c in shown if is_gone(c))
     rows: dict[object, str] = {}
-    for index, one in enumerate(told):
+    for index, one in enumerate(shown):
         call = (one.verdict, named(one), one.accepted)
         if not is_gone(one) or gone[call] <= _WORST:
             rows[index] = row(one)
@@ -215,7 +215,7 @@ def _place(comparison: Comparison) -> tuple[str, str]:
     return series.meaning.metric or "time", where or series.key.environment
 
 
-def is_told(comparison: Comparison) -> bool:
+def is_shown(comparison: Comparison) -> bool:
     """Whether a comment names it."""
     if comparison.series.meaning.role == "evidence" and is_gone(comparison):
         return False  # of a call that is not there, nothing has to be explained
@@ -223,7 +223,7 @@ def is_told(comparison: Comparison) -> bool:
 
 
 def is_noise(comparison: Comparison) -> bool:
-    """What nobody has to act on: evidence, and a noisy metric that cannot be told from base."""
+    """What nobody has to act on: evidence, and a noisy metric that may be as at base."""
     meaning = comparison.series.meaning
     return meaning.role == "evidence" or (
         comparison.verdict == "inconclusive" and not meaning.exact

@@ -120,15 +120,15 @@ def expected_shards(versions: Path, lanes: list[str]) -> list[Expected]:
 
 def deliver(api: GitHub, event: Event, pull: PullRequest, judgement: Judgement, lane: str) -> None:
     """The check first: a comment that cannot be written must not leave it pending."""
-    told = summary(judgement)
+    said = summary(judgement)
     # A pull request may be given another base afterwards; its checks stay with the commit.
     name = f"warpwatch {lane}"
     name += f" on {pull.branch}" if pull.branch != event.default_branch else ""
-    api.put_check(name, pull.head, judgement.conclusion, title(judgement), told)
+    api.put_check(name, pull.head, judgement.conclusion, title(judgement), said)
     path = os.environ.get("GITHUB_STEP_SUMMARY")
     if path:
         with Path(path).open("a", encoding="utf-8") as file:
-            file.write(told)
+            file.write(said)
     if not pull.number:
         return
     marker = MARKER.replace("verdict", f"{lane} verdict")
