@@ -95,6 +95,10 @@ def test_head_dims_between_powers_of_two_multiply_fewer_columns(
         pytest.param(256, 768, {"head_dim": 64}, 2, 256, False, id="one-block"),
         pytest.param(256, 768, {"head_dim": 64, "causal": True}, 2, 64, False, id="short-causal"),
         pytest.param(512, 8, {"head_dim": 256}, 1, 64, False, id="D256"),
+        pytest.param(1024, 512, {"head_dim": 64, "causal": True}, 2, 128, False, id="D64-causal"),
+        pytest.param(8192, 32, {"causal": True, "window": 4096}, 2, 128, False, id="wide-window"),
+        pytest.param(1024, 128, {"head_dim": 256, "causal": True}, 2, 64, True, id="D256-short"),
+        pytest.param(2048, 64, {"head_dim": 256, "causal": True}, 2, 64, False, id="D256-long"),
     ],
 )
 def test_the_forward_pass_is_cut_as_was_timed(
@@ -106,6 +110,15 @@ def test_the_forward_pass_is_cut_as_was_timed(
     given = {"head_dim": 128, "causal": False, "seqlen_k": rows} | options
     cut = forward.choose(seqlen_q=rows, n_heads=n_heads, multiprocessors=132, **given)
     assert (cut.consumers, cut.block_n, cut.pairs) == (consumers, block_n, pairs)
+
+
+@pytest.mark.parametrize(("rows", "last_alone"), [(1024, False), (2048, True)])
+def test_the_last_pairs_come_apart_where_sequences_are_long(rows: int, last_alone: bool) -> None:
+    from kernels.attention.hopper.forward import launch as forward
+
+    given = {"seqlen_k": rows, "n_heads": 128, "multiprocessors": 132}
+    cut = forward.choose(128, rows, True, **given)
+    assert (cut.pairs, cut.last_alone) == (True, last_alone)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +157,8 @@ def test_one_tile_a_program_where_there_are_no_more(
         pytest.param(512, 1024, {"causal": True}, True, id="causal"),
         pytest.param(256, 768, {}, True, id="one-block"),
         pytest.param(2048, 32, {}, False, id="three-warpgroups"),
-        pytest.param(1024, 64, {"causal": True}, False, id="pairs"),
+        pytest.param(1024, 64, {"causal": True}, True, id="longer-causal"),
+        pytest.param(1024, 64, {"causal": True, "head_dim": 128}, False, id="pairs"),
         pytest.param(256, 768, {"causal": True}, False, id="short-causal"),
         pytest.param(512, 1024, {"packed": True}, False, id="packed"),
         pytest.param(1024, 32, {"head_dim": 128}, False, id="D128"),

@@ -37,7 +37,7 @@ def walked(
     )
     for one in (tile_order, hopper_problem):
         monkeypatch.setattr(one, "gl", language)
-    for name in ("in_pairs", "rounds", "to_and_fro", "whole_first"):
+    for name in ("in_groups", "in_pairs", "rounds", "to_and_fro", "whole_first"):
         monkeypatch.setattr(hopper_problem, name, getattr(tile_order, name).fn)
     for name in ("paired", "to_and_fro"):
         monkeypatch.setattr(tile_order, name, getattr(tile_order, name).fn)
@@ -48,11 +48,12 @@ def walked(
     problem.seqlen_k = problem.causal_offset = problem.left_offset = 0
     problem.PACKED, problem.WINDOW, problem.TURNED = False, False, fp8
     problem.LAST_ALONE = not fp8
+    n_m = -(-seqlen // kind["BLOCK_M"])
+    problem.heads_together = tile_order.heads_together(heads * batch, n_m, programs)
     for name in ("tails", "turns", "walked"):
         setattr(problem, name, getattr(hopper_problem.Problem, name).fn.__get__(problem))
     tiles: list[list[Tile]] = []
     if kind.get("ONCE"):
-        n_m = -(-seqlen // kind["BLOCK_M"])
         places = product(range(n_m), range(heads), range(batch))
     else:
         places = ((i, 0, 0) for i in range(programs))
@@ -119,6 +120,38 @@ def test_programs_of_causal_pairs_end_together(
     kind |= {"TAILS": False, "ONCE": False} | cut
     tiles = walked(monkeypatch, seqlen, heads, 1, 132, False, **kind)
     keys = [sum(row + 128 for row, *_ in of_one) for of_one in tiles]
+    assert max(keys) <= of_mean * sum(keys) / len(keys)
+
+
+@pytest.mark.parametrize(
+    ("seqlen", "heads", "batch", "consumers", "of_mean"),
+    [
+        (2048, 16, 8, 2, 1.04),
+        (4096, 16, 4, 2, 1.01),
+        (8192, 32, 1, 2, 1.01),
+        (16384, 16, 1, 2, 1.01),
+        (3000, 12, 3, 2, 1.07),
+        (2048, 32, 8, 3, 1.03),
+        (8192, 32, 2, 3, 1.02),
+        # Entry by entry, each longest first, programs would have 1.7 and 1.9 times the mean.
+        (3072, 8, 8, 3, 1.04),
+        (2560, 8, 2, 3, 1.04),
+    ],
+)
+def test_programs_of_groups_of_heads_end_together(
+    seqlen: int,
+    heads: int,
+    batch: int,
+    consumers: int,
+    of_mean: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cut = dict.fromkeys(("whole_each", "whole_more", "tail"), 0)
+    rows = 64 * consumers
+    kind = {"CONSUMERS": consumers, "BLOCK_M": rows, "CAUSAL": True, "TAILS": False, "ONCE": False}
+    kind |= {"PAIRS": False}
+    tiles = walked(monkeypatch, seqlen, heads, batch, 132, False, **kind | cut)
+    keys = [sum(-(-min(row + rows, seqlen) // 128) for row, *_ in of_one) for of_one in tiles]
     assert max(keys) <= of_mean * sum(keys) / len(keys)
 
 

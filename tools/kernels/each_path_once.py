@@ -86,6 +86,8 @@ HOPPER = [
     replace(PLAIN, S=200, KV=256, dtype="bfloat16"),
     replace(PLAIN, D=128, H=48),
     replace(PLAIN, D=128, S=30),
+    # Pairs, and the last heads' blocks apart from them.
+    replace(PLAIN, D=128, S=1100, KV=300, H=16),
     replace(PLAIN, D=96, S=256, KV=256, H=68, view="transposed", dtype="bfloat16"),
     replace(PLAIN, D=112, causal=False, window=(-1, 20), H=4, G=1),
     replace(PLAIN, D=128, causal=False, S=70, KV=1100, H=2, G=1),

@@ -9,7 +9,16 @@ from triton.experimental.gluon import language as gl
 from kernels.attention.hopper.packed.tiles import FIELDS
 from kernels.device.aggregates import aggregate, computed
 
-from .tile_order import ALONE, anew, in_pairs, rounds, seen_blocks, to_and_fro, whole_first
+from .tile_order import (
+    ALONE,
+    anew,
+    in_groups,
+    in_pairs,
+    rounds,
+    seen_blocks,
+    to_and_fro,
+    whole_first,
+)
 
 # Where rows of a packed tensor end: hopper/forward/launch.py says how.
 BEYOND = gl.constexpr(1 << 30)
@@ -66,6 +75,7 @@ class Problem:
     seqlen_k: gl.tensor
     causal_offset: gl.tensor
     left_offset: gl.tensor
+    heads_together: gl.tensor
     whole_each: gl.tensor
     whole_more: gl.tensor
     tail: gl.tensor
@@ -78,6 +88,7 @@ class Problem:
     SPLIT: gl.constexpr
     CAUSAL: gl.constexpr
     PAIRS: gl.constexpr
+    LAST_ALONE: gl.constexpr
     IN_TURNS: gl.constexpr
     OUT_IN_Q: gl.constexpr
     SKIP: gl.constexpr
@@ -90,19 +101,17 @@ class Problem:
     TURNED: gl.constexpr
     BY_SEQUENCE: gl.constexpr
     ROOM: gl.constexpr
-    # Long and short rows of a window do not make pairs alike; wider heads would spill.
-    LAST_ALONE: gl.constexpr = computed("HEAD_DIM <= 128 and not (WINDOW or TURNED)")
 
     @gluon.jit
     def sizes_anew(self):
         """The same; a tile that asks makes its numbers of blocks itself."""
         return Problem(
             anew(self.heads), self.heads_per_kv, self.batch, anew(self.seqlen_q),
-            anew(self.seqlen_k), anew(self.causal_offset), self.left_offset, self.whole_each,
-            self.whole_more, self.tail, self.scale_log2, self.CONSUMERS, self.BLOCK_N,
-            self.HEAD_DIM, self.REST, self.SPLIT, self.CAUSAL, self.PAIRS, self.IN_TURNS,
-            self.OUT_IN_Q, self.SKIP, self.PACKED, self.WINDOW, self.TAILS, self.EVEN, self.ONE,
-            self.ONCE, self.TURNED, self.BY_SEQUENCE, self.ROOM,
+            anew(self.seqlen_k), anew(self.causal_offset), self.left_offset, self.heads_together,
+            self.whole_each, self.whole_more, self.tail, self.scale_log2, self.CONSUMERS,
+            self.BLOCK_N, self.HEAD_DIM, self.REST, self.SPLIT, self.CAUSAL, self.PAIRS,
+            self.LAST_ALONE, self.IN_TURNS, self.OUT_IN_Q, self.SKIP, self.PACKED, self.WINDOW,
+            self.TAILS, self.EVEN, self.ONE, self.ONCE, self.TURNED, self.BY_SEQUENCE, self.ROOM,
         )  # fmt: skip
 
     @gluon.jit
@@ -158,11 +167,9 @@ class Problem:
         With TAILS a head has ``whole_each`` whole blocks, the first ``whole_more`` heads one more,
         and then blocks of ``tail`` warpgroups: hopper/forward/tail_cut.py chooses them. The
         sequence ends for a program where its block does.
-        Causal rows come longest first over all heads of an entry of the batch, in fp8 of all
-        entries, every other turn backwards, so that no program collects the longer tile of each;
-        or, with PAIRS, a long and a short block of one head follow each other: programs stay
-        equally busy and a head's keys stay in L2. With ONCE the grid is one of tiles: a division
-        would hold up the first copy.
+        Causal rows come in groups of heads, every other turn backwards; or, with PAIRS, a long and
+        a short block of one head follow each other: ``in_groups`` and ``in_pairs`` have why. With
+        ONCE the grid is one of tiles: a division would hold up the first copy.
         """
         n_m = gl.cdiv(self.seqlen_q, self.BLOCK_M)
         n_heads = self.heads * self.batch
@@ -193,16 +200,7 @@ class Problem:
             LAST: gl.constexpr = ALONE if self.LAST_ALONE else 0
             i_m, i_bh, exists = in_pairs(i_turn, n_m, n_heads, LAST)
         elif self.CAUSAL:
-            i_tile = to_and_fro(i_turn)
-            if self.TURNED:
-                i_m = n_m - 1 - i_tile // n_heads
-                i_bh = i_tile % n_heads
-            else:
-                per_entry = n_m * self.heads
-                i_own = i_tile % per_entry
-                i_m = n_m - 1 - i_own // self.heads
-                i_bh = i_tile // per_entry * self.heads + i_own % self.heads
-            exists = i_tile < n_m * n_heads
+            i_m, i_bh, exists = in_groups(to_and_fro(i_turn), n_m, n_heads, self.heads_together)
         else:
             i_tile = to_and_fro(i_turn)
             i_m, i_bh = whole_first(i_tile, self.seqlen_q // self.BLOCK_M, n_heads)

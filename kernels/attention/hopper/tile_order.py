@@ -3,6 +3,9 @@
 hopper/problem.py tells why (``walked``). tests/hopper/test_hopper_tiles.py runs these as Python.
 """
 
+import math
+
+import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
@@ -28,6 +31,17 @@ SIZES = [
 # Blocks a program has in the end that are in no pair. Fewer would be shared out less alike. More
 # would be of more heads than L2 holds.
 ALONE = gl.constexpr(2)
+# Blocks that each program has, about, of the heads of a group. Fewer than two are not shared out
+# alike. Of more L2 does not hold the keys and values, which the heads of a group share.
+TURNS = 2.5
+
+
+def heads_together(n_heads: int, n_m: int, programs: int, sharing: int = 1) -> int:
+    """How many of ``n_heads`` of ``n_m`` blocks each make a group of ``in_groups``, where so many
+    share what L2 is to hold. Heads are mostly divided by a power of 2: then all groups are
+    alike."""
+    groups = n_heads * n_m / (TURNS * sharing * programs)
+    return triton.cdiv(n_heads, 2 ** round(math.log2(max(groups, 1.0))))
 
 
 @gluon.jit
@@ -84,6 +98,27 @@ def in_pairs(i_turn, n_m, n_heads, ALONE: gl.constexpr):
         is_there = (i_alone < n_alone * n_m) & (i_turn != n_turns + 1)
         exists = gl.where(is_alone, is_there, exists)
     return i_m, i_bh, exists
+
+
+@gluon.jit
+def in_groups(i_tile, n_m, n_heads, heads_together):
+    """Block of rows and head of a tile, and whether it exists: groups of heads follow each other,
+    of ``heads_together`` but for the first, which may have fewer. In the last group the blocks of
+    all heads come longest first, in the one before shortest first, and so on.
+
+    So neighbours are about alike everywhere, and programs that walk them to and fro have as much to
+    do; those that are at work at a time share the keys of few heads.
+    """
+    n_m, n_heads, heads_together = anew(n_m), anew(n_heads), anew(heads_together)
+    i_left = n_m * n_heads - 1 - i_tile
+    i_group = i_left // (n_m * heads_together)
+    i_first = i_group * heads_together
+    i_left_here = i_left - i_first * n_m
+    width = gl.minimum(n_heads - i_first, heads_together)
+    i_short = i_left_here // width
+    i_m = gl.where(i_group % 2 == 0, i_short, n_m - 1 - i_short)
+    i_bh = n_heads - 1 - i_first - (i_left_here - i_short * width)
+    return i_m, i_bh, i_left >= 0
 
 
 @gluon.jit

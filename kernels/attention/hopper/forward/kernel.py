@@ -245,6 +245,7 @@ def attention_forward_hopper(
     seqlen_k,
     causal_offset,
     left_offset,
+    heads_together,
     whole_each,
     whole_more,
     tail,
@@ -257,6 +258,7 @@ def attention_forward_hopper(
     STAGES: gl.constexpr,
     CAUSAL: gl.constexpr,
     PAIRS: gl.constexpr,
+    LAST_ALONE: gl.constexpr,
     IN_TURNS: gl.constexpr,
     OUT_IN_Q: gl.constexpr,
     Q_STAGES: gl.constexpr,
@@ -280,9 +282,9 @@ def attention_forward_hopper(
     problem = Problem(
         heads, heads_per_kv, batch, seqlen_q, seqlen_k, causal_offset,
         causal_offset if left_offset is None else left_offset,
-        whole_each, whole_more, tail, scale_log2,
-        CONSUMERS, BLOCK_N, HEAD_DIM, REST, SPLIT, CAUSAL, PAIRS, IN_TURNS, OUT_IN_Q, SKIP,
-        tiles is not None, left_offset is not None, TAILS, EVEN, ONE, ONCE,
+        heads_together, whole_each, whole_more, tail, scale_log2,
+        CONSUMERS, BLOCK_N, HEAD_DIM, REST, SPLIT, CAUSAL, PAIRS, LAST_ALONE, IN_TURNS, OUT_IN_Q,
+        SKIP, tiles is not None, left_offset is not None, TAILS, EVEN, ONE, ONCE,
         False, False, 0,
     )  # fmt: skip
     k_ring = new_ring(k, STAGES, CONSUMERS)

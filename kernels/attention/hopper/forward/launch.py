@@ -12,6 +12,7 @@ from kernels.attention.common.problem import Problem
 from kernels.attention.hopper.descriptors import columns, copyable, described
 from kernels.attention.hopper.packed.tiles import listed
 from kernels.attention.hopper.problem import BEYOND
+from kernels.attention.hopper.tile_order import heads_together
 from kernels.device import hopper_rings as ring
 from kernels.device.configurations import constants
 from kernels.runtime import targets
@@ -24,12 +25,11 @@ ROWS = ring.ROWS.value  # of Q that one warpgroup owns
 # Up to head dim 128 the portable kernel's smaller blocks are as fast where packed sequences, or any
 # in a window, have no more queries than this, or a window fewer keys.
 FEW_ROWS, NARROW = 64, 256
-# Keys of a window up to which tiles were seen to be faster without pairs.
-WIDEST_ALIKE = 1024
+# Causal rows up to which pairs are faster than groups of heads above head dim 128, and pairs to the
+# last at head dims 65 to 128.
+FEW_FOR_PAIRS = 1024
 # Keys of a window up to which blocks of 64 keys, of which fewer are hidden, are faster.
 FEW_KEYS = 256
-# Causal rows up to which tiles of all heads, longest first, are faster than pairs at head dim 64.
-FEW_FOR_PAIRS = 512
 # Rows from which full attention at head dims 65 to 128 is faster cut as hopper/forward/tail_cut.py
 # does.
 FEWEST_FOR_TAILS = 1024
@@ -39,12 +39,13 @@ FEWEST_FOR_TAILS = 1024
 class HopperConfig:
     """``64 * consumers`` query rows a program, keys a block, and the ring that brings them.
 
-    ``pairs`` and ``in_turns`` are told in hopper/forward/kernel.py; ``by_head``, which only packed
-    sequences ask for, in hopper/packed/tiles.py; ``tails``, of full attention over a plain batch,
-    in hopper/forward/tail_cut.py. With ``once``, where a plain batch has no more tiles than there
-    are multiprocessors, a program asks for its tile's first copies before its warps part; pairs and
-    tails have nothing of it. With ``ahead`` programs of many tiles of a plain batch find the
-    next one's place while values are multiplied.
+    ``in_turns`` is described in hopper/forward/kernel.py; ``pairs`` and ``last_alone``, of the
+    last of them, in hopper/tile_order.py; ``by_head``, which only packed sequences have, in
+    hopper/packed/tiles.py; ``tails``, of full attention over a plain batch, in
+    hopper/forward/tail_cut.py. With ``once``, where a plain batch has no more tiles than there are
+    multiprocessors, a program asks for its tile's first copies before its warps part; pairs and
+    tails have nothing of it. With ``ahead`` programs of many tiles of a plain batch find the next
+    one's place while values are multiplied.
     """
 
     consumers: int = field(metadata={"values": (1, 2, 3)})
@@ -52,6 +53,7 @@ class HopperConfig:
     stages: int = field(metadata={"values": (2, 3, 4)})
     in_turns: bool = field(default=True, metadata={"values": (False, True)})
     pairs: bool = field(default=False, metadata={"values": (False, True)})
+    last_alone: bool = field(default=False, metadata={"values": (False, True)})
     q_stages: int = field(default=1, metadata={"values": (1, 2)})
     skip: bool = field(default=False, metadata={"values": (False, True)})
     by_head: bool = False
@@ -91,11 +93,19 @@ def choose(
             1, block_n=128 if head_dim <= 128 else 64, stages=2, in_turns=False, once=once
         )
     # A program that walks a pair leaves another idle where each could have one.
-    pairs = causal and not at_once(2 * ROWS)
+    pairs = packed or not at_once(2 * ROWS)
+    few = seqlen_q <= FEW_FOR_PAIRS
     if head_dim > 128:
+        pairs = pairs and (few or not plain)
         # Skipping knows blocks that only later rows see, a window has others too.
         return HopperConfig(
-            2, block_n=64, stages=2, pairs=pairs, q_stages=1, skip=not windowed, by_head=packed
+            2,
+            block_n=64,
+            stages=2,
+            pairs=causal and pairs,
+            q_stages=1,
+            skip=not windowed,
+            by_head=packed,
         )
     full = plain and not causal
     if full and 16 < head_dim <= 64 and 128 < seqlen_k <= 256:
@@ -112,21 +122,20 @@ def choose(
         three = seqlen_q >= (2048 if causal else 512)
     if three:
         return HopperConfig(3, block_n=128, stages=2, q_stages=1, skip=True, tails=full)
-    # Tiles of a narrow window take alike, and pairs bring nothing.
-    pairs = pairs and (packed or window is None or window > WIDEST_ALIKE)
-    pairs = pairs and (head_dim > 64 or packed or seqlen_q > FEW_FOR_PAIRS)
+    pairs = causal and pairs and (packed or (head_dim > 64 and not windowed))
     few_keys = window is not None and window <= FEW_KEYS and not packed
     return HopperConfig(
         2,
         block_n=64 if few_keys else 128,
         stages=4 if few_keys else 2,
         pairs=pairs,
+        last_alone=pairs and plain and not few,
         q_stages=2,
         by_head=packed and (not causal or seqlen_q > 1024),
         tails=full and head_dim > 64 and seqlen_q >= FEWEST_FOR_TAILS,
         once=once,
-        # Three warpgroups are slower so; pairs and packed sequences were not timed.
-        ahead=plain and head_dim <= 64 and not pairs,
+        # Three warpgroups are slower so; packed sequences were not timed.
+        ahead=plain and head_dim <= 64,
     )
 
 
@@ -191,6 +200,8 @@ def launch(
         block_m = ROWS * config.consumers
         per_head = triton.cdiv(seqlen_q, block_m)
         tiles, cut, programs = None, (0, 0, 1), per_head * heads * batch
+        # Of a window's keys L2 holds those of more heads.
+        sharing = heads // k.shape[2] * (1 if left_offset is None else 2)
         # Of one tile a program the grid has three axes.
         once = config.once and not (config.pairs or config.tails) and programs <= processors
         once = once and packed is None
@@ -217,9 +228,10 @@ def launch(
             k.shape[1],
             causal_offset,
             left_offset,
+            heads_together(heads * batch, per_head, processors, sharing),
             *cut,
             problem.scale * LOG2_E,
-            **constants(config, "consumers", "block_n", "stages", "pairs"),
+            **constants(config, "consumers", "block_n", "stages", "pairs", "last_alone"),
             HEAD_DIM=block_d,
             REST=rest,
             SPLIT=split,

@@ -247,6 +247,7 @@ def attention_forward_fp8_hopper(
     seqlen_q,
     seqlen_k,
     causal_offset,
+    heads_together,
     CONSUMERS: gl.constexpr,
     BLOCK_N: gl.constexpr,
     HEAD_DIM: gl.constexpr,
@@ -270,9 +271,10 @@ def attention_forward_fp8_hopper(
     """
     none = gl.to_tensor(0)
     problem = Problem(
-        heads, heads_per_kv, batch, seqlen_q, seqlen_k, causal_offset, causal_offset, none, none,
-        none, none, CONSUMERS, BLOCK_N, HEAD_DIM, 0, False, CAUSAL, PAIRS, False, False, SKIP,
-        ROOM > 0, False, False, False, False, False, True, BY_SEQUENCE, ROOM,
+        heads, heads_per_kv, batch, seqlen_q, seqlen_k, causal_offset, causal_offset,
+        heads_together, none, none, none, none, CONSUMERS, BLOCK_N, HEAD_DIM, 0, False, CAUSAL,
+        PAIRS, False, False, False, SKIP, ROOM > 0, False, False, False, False, False, True,
+        BY_SEQUENCE, ROOM,
     )  # fmt: skip
     k_ring = new_ring(k, STAGES, CONSUMERS)
     v_ring = new_ring(v, STAGES, CONSUMERS)

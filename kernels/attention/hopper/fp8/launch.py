@@ -13,6 +13,7 @@ from kernels.attention.hopper.descriptors import copyable, described
 from kernels.attention.hopper.forward.launch import ROWS
 from kernels.attention.hopper.packed.tiles import listed
 from kernels.attention.hopper.problem import BEYOND
+from kernels.attention.hopper.tile_order import heads_together
 from kernels.device import hopper_rings as ring
 from kernels.device.configurations import constants
 from kernels.runtime import targets
@@ -61,7 +62,7 @@ def choose(head_dim: int, seqlen_q: int, causal: bool, mean: int | None = None) 
         # Of short packed sequences most of 256 keys would be none.
         if head_dim <= 64 and not causal and not (packed and seqlen_q < 1024):
             return Fp8HopperConfig(2, block_n=256, stages=2, q_stages=2)
-        return Fp8HopperConfig(2, block_n=128, stages=3, pairs=causal, q_stages=2)
+        return Fp8HopperConfig(2, block_n=128, stages=3, pairs=causal and packed, q_stages=2)
     if head_dim > 64:
         return Fp8HopperConfig(3, block_n=128, stages=2)
     return Fp8HopperConfig(3, block_n=128, stages=3, skip=causal)
@@ -146,6 +147,9 @@ def launch(
             seqlen_q,
             k.shape[1],
             problem.mask.offset,
+            heads_together(
+                heads * batch, triton.cdiv(seqlen_q, block_m), processors, 2 * heads // k.shape[2]
+            ),
             **constants(config, "consumers", "block_n", "stages", "pairs", "q_stages", "skip"),
             PARTS=config.parts,
             HEAD_DIM=block_d,

@@ -1,4 +1,4 @@
-"""The tiles of packed sequences, listed on the device, where alone their lengths are known.
+"""The tiles of packed sequences, listed on the device: only there their lengths are known.
 
 Programs that each walk many tiles need no turn for what does not exist, and share out the longest
 first.
