@@ -10,6 +10,8 @@ import torch
 
 from tests.kernels.interpreted import Worker
 
+PROGRAMS = 4
+
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
@@ -63,6 +65,7 @@ def told_plainly(
         heads=case.heads,
         most=-(-case.longest // case.rows),
         units=room,
+        programs=PROGRAMS,
         ROWS=case.rows,
         CAUSAL=case.causal,
         PAIRS=case.pairs,
@@ -96,14 +99,15 @@ def listed(case: Case) -> torch.Tensor:
         case.rows,
         pairs=case.pairs,
         by_head=case.by_head,
-        spare=4,
+        programs=PROGRAMS,
+        spare=PROGRAMS,
         places=places,
         place_rows=64,
     )
     if not any(case.used):
         told_plainly(case, cu_q, cu_k, tiles, room, places)
     fields = packed_tiles.FIELDS.value
-    assert tiles.numel() == fields * (1 + room + 4)
+    assert tiles.numel() == fields * (1 + room + PROGRAMS)
     count = int(tiles[0])
     assert count <= room
     return tiles[fields : fields * (1 + count)].view(count, fields).clone()
@@ -177,5 +181,38 @@ def test_every_tile_is_listed_once_and_the_longest_come_first(
         order.append((n_q - 2 * n_k if case.causal else -n_k, end_q, within))
     assert sorted(tiles) == sorted(wanted)
     assert [one[0] for one in order] == sorted(one[0] for one in order)
-    of_one = groupby(order, key=lambda one: one[1])
-    assert all(list(one) == sorted(one) for _, one in ((end, list(each)) for end, each in of_one))
+    of_one = [[one[2] for one in each] for _, each in groupby(order, key=lambda one: one[1])]
+    if case.causal and not (case.pairs or case.by_head or case.of_keys):
+        many = [each for each in of_one if len(each) >= PROGRAMS]
+        for shortest_first in many[-2::-2]:
+            shortest_first.reverse()
+    assert all(each == sorted(each) for each in of_one)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "heads", "of_mean"),
+    [
+        # Each sequence longest first, programs would have 1.2 to 1.7 times the mean.
+        ((3000,) * 8, 16, 1.04),
+        ((8192,) * 2, 12, 1.01),
+        ((5900, 5800, 4600), 8, 1.08),
+        ((6100, 5200, 3100, 400), 8, 1.10),
+    ],
+)
+def test_programs_of_single_causal_tiles_end_together(
+    lengths: tuple[int, ...], heads: int, of_mean: float
+) -> None:
+    from kernels.attention.hopper.packed import tiles as packed_tiles
+
+    programs, ends = 132, [0, *accumulate(lengths)]
+    (plain,) = packed_tiles.list_plainly(
+        cu_q=ends, cu_k=ends, heads=heads, most=1000, units=10**6, programs=programs,
+        ROWS=192, CAUSAL=True, PAIRS=False, BY_HEAD=False,
+    ).values()  # fmt: skip
+    fields, keys = packed_tiles.FIELDS.value, [0] * programs
+    for i_tile in range(plain[0]):
+        i_turn, i_program = divmod(i_tile, programs)
+        unit = plain[fields * (1 + i_tile) :][:fields]
+        place = i_program if i_turn % 2 == 0 else programs - 1 - i_program
+        keys[place] += -(-min(192 * (unit[1] + 1), unit[6]) // 128)
+    assert max(keys) <= of_mean * sum(keys) / programs

@@ -36,6 +36,7 @@ def told(
         KEYS,
         pairs=False,
         by_head=False,
+        programs=1,
         spare=0,
         places=places,
         place_rows=ROWS,

@@ -207,8 +207,9 @@ def launch(
         once = once and packed is None
         if packed is not None:
             tiles, programs = listed(
-                problem, block_m, pairs=config.pairs, by_head=config.by_head, spare=processors
-            )
+                problem, block_m, pairs=config.pairs, by_head=config.by_head, programs=processors,
+                spare=processors,
+            )  # fmt: skip
         elif full and config.tails:
             programs = processors
             cut = tail_cut.cut(seqlen_q, heads * batch, config.consumers, processors)

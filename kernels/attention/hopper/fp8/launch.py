@@ -130,8 +130,9 @@ def launch(
             by_head = not problem.mask.causal or head_dim > 128 or problem.lengths[0] > 1024
             by_head, room = by_head and config.consumers == 2, max(KEYS, config.block_n)
             tiles, programs = listed(
-                problem, block_m, pairs=config.pairs, by_head=by_head, spare=processors
-            )
+                problem, block_m, pairs=config.pairs, by_head=by_head, programs=processors,
+                spare=processors,
+            )  # fmt: skip
             values, factors = prepare(v[:1], heads, scale, scales, packed.keys, room)
         noted(attention_forward_fp8_hopper, (min(programs, processors),))(
             described(packed, q, ROWS, block_d),

@@ -28,14 +28,15 @@ def listed(
     *,
     pairs: bool,
     by_head: bool,
+    programs: int,
     spare: int,
     places: torch.Tensor | None = None,
     place_rows: int = 0,
 ) -> tuple[torch.Tensor, int]:
     """The list, int32, and how many units it may hold: tiles of ``rows`` query rows of a head or,
-    with ``pairs``, two of them. Behind it is room for ``spare`` more. Told at ``list_tiles``, where
-    ``places``, int32 (blocks, 4), is filled if given: those of blocks of ``place_rows`` keys, then
-    of ``rows`` queries."""
+    with ``pairs``, two of them, for so many programs. After the last is room for ``spare`` more.
+    ``list_tiles`` says in which order. There ``places``, int32 (blocks, 4), is filled if given:
+    those of blocks of ``place_rows`` keys, then of ``rows`` queries."""
     packed, tokens, heads = problem.packed, problem.q.shape[1], problem.heads
     assert packed is not None
     batch = packed.cu_q.numel() - 1
@@ -53,6 +54,7 @@ def listed(
         heads,
         most,
         units,
+        programs,
         ROWS=rows,
         CAUSAL=problem.mask.causal,
         PAIRS=pairs,
@@ -91,7 +93,17 @@ def lengths(cu, i, o_b, in_b):
     return b_rows
 
 
-@triton.jit(do_not_specialize=["batch", "heads", "most", "units", "place_blocks", "own_blocks"])
+@triton.jit(
+    do_not_specialize=[
+        "batch",
+        "heads",
+        "most",
+        "units",
+        "programs",
+        "place_blocks",
+        "own_blocks",
+    ]
+)
 def list_tiles(
     cu_q,
     cu_k,
@@ -100,6 +112,7 @@ def list_tiles(
     heads,
     most,
     units,
+    programs,
     ROWS: tl.constexpr,
     CAUSAL: tl.constexpr,
     PAIRS: tl.constexpr,
@@ -118,9 +131,10 @@ def list_tiles(
     a head.
 
     A pair is a long and a short tile of causal attention, so that all of a sequence take alike (of
-    full attention two that do); single causal tiles come longest first. BY_HEAD a head's units
-    stand together, which keeps its keys in L2; else those of all heads that see the same keys,
-    which take alike.
+    full attention two that do). BY_HEAD a head's units stand together, which keeps its keys in L2;
+    else those of all heads that see the same keys, which take alike. Those of causal attention
+    come longest first in one sequence and shortest first in the next, so that neighbours are about
+    alike there too; in a sequence of fewer units than ``programs`` always longest first.
 
     With ``places`` (hopper/packed/places.py) queries and keys have changed names, and so have
     cu_q and cu_k: tiles are of keys, of which the first are seen by most and stand
@@ -134,6 +148,7 @@ def list_tiles(
     o_b = tl.arange(0, BLOCK)
     before = tl.zeros([BLOCK], tl.int32)
     total = tl.zeros([BLOCK], tl.int32)
+    later = tl.zeros([BLOCK], tl.int32)
     for i in range(0, batch, BLOCK):
         in_b = i + o_b < batch
         b_q = lengths(cu_q, i, o_b, in_b)
@@ -143,6 +158,8 @@ def list_tiles(
         first = (b_work > work) | ((b_work == work) & (i + o_b < i_b))
         before += tl.where(first, b_units, 0)
         total += b_units
+        many = (b_units * heads >= programs) & (i + o_b != i_b) & ~first
+        later += tl.where(many, 1, 0)
     if i_b + i_first == 0:
         tl.store(tiles, tl.minimum(tl.sum(total) * heads, units))
     if OF_KEYS:
@@ -161,6 +178,8 @@ def list_tiles(
     o_unit = tl.sum(before) * heads
     n_m = tiles_of(n_q, most, ROWS)
     n_units = units_of(n_q, most, ROWS, PAIRS)
+    SINGLE: tl.constexpr = CAUSAL and not (PAIRS or BY_HEAD or OF_KEYS)
+    shortest_first = (n_units * heads >= programs) & (tl.sum(later) % 2 == 1)
     for i in range(i_first * BLOCK, n_units * heads, tl.num_programs(1) * BLOCK):
         i_own = i + o_b
         mask = (i_own < n_units * heads) & (o_unit + i_own < units)
@@ -171,6 +190,8 @@ def list_tiles(
         else:
             i_h = i_own % heads
             i_m = i_own // heads
+        if SINGLE:
+            i_m = tl.where(shortest_first, n_m - 1 - i_m, i_m)
         last = n_m - 1 - i_m
         tl.store(at, i_h, mask=mask)
         tl.store(at + 1, last if (CAUSAL or PAIRS) and not OF_KEYS else i_m, mask=mask)
@@ -190,6 +211,7 @@ def list_plainly(
     heads: int,
     most: int,
     units: int,
+    programs: int,
     ROWS: int,
     CAUSAL: bool,
     PAIRS: bool,
@@ -220,6 +242,11 @@ def list_plainly(
         listed = [[*one, end_q, n_q, end_k, n_k, i_b] for one in own]
         sequences.append((2 * n_k - n_q if CAUSAL else n_k, listed))
     sequences.sort(key=lambda one: -one[0])
+    if CAUSAL and not (PAIRS or BY_HEAD) and places is None:
+        many = [listed for _, listed in sequences if len(listed) >= programs]
+        for listed in many[-2::-2]:
+            longest = max(one[1] for one in listed)
+            listed[:] = [[one[0], longest - one[1], *one[2:]] for one in listed]
     numbers = [number for _, listed in sequences for unit in listed[:units] for number in unit]
     count = min(len(numbers) // FIELDS.value, units)
     return {"tiles": [count, *[0] * (FIELDS.value - 1), *numbers[: count * FIELDS.value]]}
