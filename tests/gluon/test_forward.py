@@ -59,7 +59,7 @@ CHOSEN = [
     Case(S=1030, KV=128, D=128, H=1, processors=3),
     Case(S=2050, KV=100, D=16, H=1, causal=True, processors=1),
     # Pairs, of an odd number of blocks.
-    Case(S=700, KV=330, D=64, H=1, causal=True, processors=1, scale=0.3),
+    Case(S=700, KV=330, D=128, H=1, causal=True, processors=1, scale=0.3),
     # Windows of few keys, of many, and at head dims above 128.
     *(Case(S=330, KV=330, D=128, window=window, H=1) for window in ((256, 0), (257, 0), (250, 20))),
     Case(S=330, KV=370, D=192, causal=True, window=(70, -1), H=1),
@@ -100,6 +100,10 @@ CUT = [
       for n, D in ((1, 64), (2, 72), (3, 128), (3, 256))),
     *(replace(CAUSAL, D=D, config=cut(n, 64, 4, pairs=True, q_stages=2, skip=n == 3))
       for n, D in ((1, 96), (2, 64), (3, 16), (2, 256))),
+    # The last heads' blocks apart from pairs; groups of two heads, the first of one.
+    *(replace(CAUSAL, D=D, config=cut(n, 64, 2, pairs=True, last_alone=True))
+      for n, D in ((1, 64), (2, 128))),
+    replace(CAUSAL, H=5, G=5, processors=3, config=cut(1, 64, 2)),
     *(replace(FULL, KV=KV, config=cut(n, 64, 2, tails=True, q_stages=q), processors=5)
       for n, KV, q in ((1, 64, 1), (2, 300, 2), (3, 256, 1), (3, 20, 2))),
     replace(FULL, D=160, S=700, H=1, config=cut(3, 64, 2, tails=True), processors=3),
@@ -173,6 +177,7 @@ ALL: dict[str, dict[str, Any]] = {
                 "SPLIT",
                 "CAUSAL",
                 "PAIRS",
+                "LAST_ALONE",
                 "IN_TURNS",
                 "OUT_IN_Q",
                 "SKIP",

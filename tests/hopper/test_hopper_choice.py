@@ -99,6 +99,15 @@ def test_head_dims_between_powers_of_two_multiply_fewer_columns(
         pytest.param(8192, 32, {"causal": True, "window": 4096}, 2, 128, False, id="wide-window"),
         pytest.param(1024, 128, {"head_dim": 256, "causal": True}, 2, 64, True, id="D256-short"),
         pytest.param(2048, 64, {"head_dim": 256, "causal": True}, 2, 64, False, id="D256-long"),
+        pytest.param(
+            2048,
+            64,
+            {"head_dim": 256, "causal": True, "window": 512},
+            2,
+            64,
+            True,
+            id="D256-window",
+        ),
     ],
 )
 def test_the_forward_pass_is_cut_as_was_timed(

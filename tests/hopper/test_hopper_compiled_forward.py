@@ -23,7 +23,10 @@ pytestmark = pytest.mark.sampled
         pytest.param(lambda: attention(64, causal=True), id="attention-D64-causal-one-tile"),
         pytest.param(lambda: attention(64), id="attention-D64-one-tile"),
         pytest.param(
-            lambda: attention(64, causal=True, seqlen_q=1100), id="attention-D64-causal-pairs"
+            lambda: attention(64, causal=True, seqlen_q=1100), id="attention-D64-causal-groups"
+        ),
+        pytest.param(
+            lambda: attention(128, causal=True, seqlen_q=2100), id="attention-D128-causal-pairs"
         ),
         pytest.param(lambda: attention(64, seqlen_q=1100), id="attention-D64"),
         pytest.param(

@@ -21,7 +21,7 @@ def walked(
     heads: int,
     batch: int,
     programs: int,
-    fp8: bool,
+    last_alone: bool,
     **kind: int,
 ) -> list[list[Tile]]:
     """First row, head, entry of the batch and end of the tiles of each program."""
@@ -46,8 +46,8 @@ def walked(
     monkeypatch.setattr(hopper_problem, "Sequence", lambda *fields: fields)
     problem = SimpleNamespace(seqlen_q=seqlen, heads=heads, batch=batch, **kind)
     problem.seqlen_k = problem.causal_offset = problem.left_offset = 0
-    problem.PACKED, problem.WINDOW, problem.TURNED = False, False, fp8
-    problem.LAST_ALONE = not fp8
+    problem.PACKED, problem.WINDOW, problem.TURNED = False, False, False
+    problem.LAST_ALONE = last_alone
     n_m = -(-seqlen // kind["BLOCK_M"])
     problem.heads_together = tile_order.heads_together(heads * batch, n_m, programs)
     for name in ("tails", "turns", "walked"):
@@ -76,31 +76,30 @@ def walked(
         (2100, 7, 1),
         (2049, 1, 1),
         (1, 3, 2),
+        # Groups that do not divide the heads.
+        (4096, 9, 5),
     ],
 )
 @pytest.mark.parametrize(
-    ("order", "fp8"),
-    [
-        (order, False)
-        for order in ("full", "tails", "tails-of-two", "causal", "of-one", "pairs", "once")
-    ]
-    + [(order, True) for order in ("full", "causal", "pairs")],
-    ids=lambda value: {False: "bf16", True: "fp8"}.get(value, value),
+    "order",
+    ["full", "tails", "tails-of-two", "causal", "of-one", "pairs", "pairs-last-alone", "once"],
 )
 def test_every_row_of_every_head_is_in_one_tile(
-    order: str, fp8: bool, seqlen: int, heads: int, batch: int, monkeypatch: pytest.MonkeyPatch
+    order: str, seqlen: int, heads: int, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    consumers = {"pairs": 2, "tails-of-two": 2, "of-one": 1, "once": 2}.get(order, 3)
+    of_two, pairs = ("pairs", "pairs-last-alone", "tails-of-two", "once"), order.startswith("pairs")
+    consumers = 2 if order in of_two else 1 if order == "of-one" else 3
     rows = 64 * consumers
     programs = min(132, -(-seqlen // rows) * heads * batch)
     cut = tail_cut.cut(seqlen, heads * batch, consumers, programs)
     kind = dict(zip(("whole_each", "whole_more", "tail"), cut, strict=True))
     kind |= {"CONSUMERS": consumers, "BLOCK_M": rows, "TAILS": order.startswith("tails")}
-    kind |= {"CAUSAL": order in ("causal", "of-one", "pairs")}
-    kind |= {"PAIRS": order == "pairs", "ONCE": order == "once"}
+    kind |= {"CAUSAL": order in ("causal", "of-one") or pairs}
+    kind |= {"PAIRS": pairs, "ONCE": order == "once"}
     seen = dict.fromkeys(((b, h, r) for b in range(batch) for h in range(heads)
                           for r in range(0, seqlen, 64)), 0)  # fmt: skip
-    tiles = walked(monkeypatch, seqlen, heads, batch, programs, fp8, **kind)
+    last_alone = order == "pairs-last-alone"
+    tiles = walked(monkeypatch, seqlen, heads, batch, programs, last_alone, **kind)
     for row, i_h, i_b, end in chain(*tiles):
         for of_one in range(row, min(row + rows, end), 64):
             seen[i_b, i_h, of_one] += 1
@@ -118,7 +117,7 @@ def test_programs_of_causal_pairs_end_together(
     cut = dict.fromkeys(("whole_each", "whole_more", "tail"), 0)
     kind = {"CONSUMERS": 2, "BLOCK_M": 128, "CAUSAL": True, "PAIRS": True}
     kind |= {"TAILS": False, "ONCE": False} | cut
-    tiles = walked(monkeypatch, seqlen, heads, 1, 132, False, **kind)
+    tiles = walked(monkeypatch, seqlen, heads, 1, 132, True, **kind)
     keys = [sum(row + 128 for row, *_ in of_one) for of_one in tiles]
     assert max(keys) <= of_mean * sum(keys) / len(keys)
 
@@ -153,6 +152,16 @@ def test_programs_of_groups_of_heads_end_together(
     tiles = walked(monkeypatch, seqlen, heads, batch, 132, False, **kind | cut)
     keys = [sum(-(-min(row + rows, seqlen) // 128) for row, *_ in of_one) for of_one in tiles]
     assert max(keys) <= of_mean * sum(keys) / len(keys)
+
+
+@pytest.mark.parametrize(
+    ("n_heads", "n_m", "sharing", "together"),
+    [(64, 32, 1, 8), (64, 32, 4, 32), (64, 32, 9, 64), (45, 32, 1, 12), (3, 1, 1, 3), (7, 0, 1, 7)],
+)
+def test_more_heads_make_a_group_where_they_share_keys(
+    n_heads: int, n_m: int, sharing: int, together: int
+) -> None:
+    assert tile_order.heads_together(n_heads, n_m, 132, sharing) == together
 
 
 @pytest.mark.parametrize(

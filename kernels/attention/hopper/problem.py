@@ -62,11 +62,13 @@ class Problem:
     """Sizes, and how they are cut. Of packed sequences ``batch`` is not used, ``seqlen_q`` counts
     the rows of all, and the tiles are listed: ``tiles`` points there, and is None else. EVEN: keys
     fill every block; ONE: a block holds them all; ONCE: a program has one tile,
-    and its first copies were requested before its warps parted.
+    and its first copies were requested before its warps parted. ``heads_together`` and LAST_ALONE
+    are of the order of causal tiles (hopper/tile_order.py).
 
     In fp8 values are TURNED, keys side by side: those of packed sequences lie in rooms of whole
     ROOM columns (hopper/fp8/prepare.py), and factors are those of the problem or BY_SEQUENCE.
-    There WINDOW, TAILS, EVEN, ONE and ONCE are False, and ``scale_log2`` is not used."""
+    There LAST_ALONE, WINDOW, TAILS, EVEN, ONE and ONCE are False, and ``scale_log2`` is not used.
+    """
 
     heads: gl.tensor
     heads_per_kv: gl.tensor

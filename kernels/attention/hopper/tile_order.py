@@ -1,6 +1,6 @@
 """In which order programs walk blocks of rows, and which keys those need, in Hopper's attention.
 
-hopper/problem.py tells why (``walked``). tests/hopper/test_hopper_tiles.py runs these as Python.
+The docstrings below say why. tests/hopper/test_hopper_tiles.py runs these as Python.
 """
 
 import math
@@ -31,15 +31,15 @@ SIZES = [
 # Blocks a program has in the end that are in no pair. Fewer would be shared out less alike. More
 # would be of more heads than L2 holds.
 ALONE = gl.constexpr(2)
-# Blocks that each program has, about, of the heads of a group. Fewer than two are not shared out
-# alike. Of more L2 does not hold the keys and values, which the heads of a group share.
+# Blocks of a group's heads that each program has, within a factor of 1.4. Fewer are not shared out
+# alike. Of more heads L2 does not hold the keys and values.
 TURNS = 2.5
 
 
 def heads_together(n_heads: int, n_m: int, programs: int, sharing: int = 1) -> int:
-    """How many of ``n_heads`` of ``n_m`` blocks each make a group of ``in_groups``, where so many
-    share what L2 is to hold. Heads are mostly divided by a power of 2: then all groups are
-    alike."""
+    """How many of ``n_heads`` of ``n_m`` blocks each make a group of ``in_groups``. ``sharing``
+    times as many do where L2 holds the keys of so many more. Heads are mostly divided by a power of
+    2: then all groups are alike."""
     groups = n_heads * n_m / (TURNS * sharing * programs)
     return triton.cdiv(n_heads, 2 ** round(math.log2(max(groups, 1.0))))
 
@@ -106,8 +106,8 @@ def in_groups(i_tile, n_m, n_heads, heads_together):
     of ``heads_together`` but for the first, which may have fewer. In the last group the blocks of
     all heads come longest first, in the one before shortest first, and so on.
 
-    So neighbours are about alike everywhere, and programs that walk them to and fro have as much to
-    do; those that are at work at a time share the keys of few heads.
+    Neighbours take about as long everywhere, so programs that walk them to and fro have equal
+    work. Those that are at work at a time share the keys of few heads.
     """
     n_m, n_heads, heads_together = anew(n_m), anew(n_heads), anew(heads_together)
     i_left = n_m * n_heads - 1 - i_tile

@@ -25,8 +25,8 @@ ROWS = ring.ROWS.value  # of Q that one warpgroup owns
 # Up to head dim 128 the portable kernel's smaller blocks are as fast where packed sequences, or any
 # in a window, have no more queries than this, or a window fewer keys.
 FEW_ROWS, NARROW = 64, 256
-# Causal rows up to which pairs are faster than groups of heads above head dim 128, and pairs to the
-# last at head dims 65 to 128.
+# Up to so many causal rows pairs are faster than groups of heads above head dim 128. At head dims
+# 65 to 128 all blocks come in pairs up to there.
 FEW_FOR_PAIRS = 1024
 # Keys of a window up to which blocks of 64 keys, of which fewer are hidden, are faster.
 FEW_KEYS = 256
@@ -43,7 +43,7 @@ class HopperConfig:
     last of them, in hopper/tile_order.py; ``by_head``, which only packed sequences have, in
     hopper/packed/tiles.py; ``tails``, of full attention over a plain batch, in
     hopper/forward/tail_cut.py. With ``once``, where a plain batch has no more tiles than there are
-    multiprocessors, a program asks for its tile's first copies before its warps part; pairs and
+    multiprocessors, a program requests its tile's first copies before its warps part; pairs and
     tails have nothing of it. With ``ahead`` programs of many tiles of a plain batch find the next
     one's place while values are multiplied.
     """
@@ -93,7 +93,7 @@ def choose(
             1, block_n=128 if head_dim <= 128 else 64, stages=2, in_turns=False, once=once
         )
     # A program that walks a pair leaves another idle where each could have one.
-    pairs = packed or not at_once(2 * ROWS)
+    pairs = not at_once(2 * ROWS)
     few = seqlen_q <= FEW_FOR_PAIRS
     if head_dim > 128:
         pairs = pairs and (few or not plain)

@@ -148,6 +148,7 @@ def launch(
             seqlen_q,
             k.shape[1],
             problem.mask.offset,
+            # Keys of 8 bits take half the room in L2.
             heads_together(
                 heads * batch, triton.cdiv(seqlen_q, block_m), processors, 2 * heads // k.shape[2]
             ),
