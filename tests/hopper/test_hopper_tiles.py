@@ -82,12 +82,12 @@ def walked(
 )
 @pytest.mark.parametrize(
     "order",
-    ["full", "tails", "tails-of-two", "causal", "of-one", "pairs", "pairs-last-alone", "once"],
+    ["full", "tails", "tails-of-two", "causal", "of-one", "pairs", "pairs-last-apart", "once"],
 )
 def test_every_row_of_every_head_is_in_one_tile(
     order: str, seqlen: int, heads: int, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    of_two, pairs = ("pairs", "pairs-last-alone", "tails-of-two", "once"), order.startswith("pairs")
+    of_two, pairs = ("pairs", "pairs-last-apart", "tails-of-two", "once"), order.startswith("pairs")
     consumers = 2 if order in of_two else 1 if order == "of-one" else 3
     rows = 64 * consumers
     programs = min(132, -(-seqlen // rows) * heads * batch)
@@ -98,8 +98,8 @@ def test_every_row_of_every_head_is_in_one_tile(
     kind |= {"PAIRS": pairs, "ONCE": order == "once"}
     seen = dict.fromkeys(((b, h, r) for b in range(batch) for h in range(heads)
                           for r in range(0, seqlen, 64)), 0)  # fmt: skip
-    last_alone = order == "pairs-last-alone"
-    tiles = walked(monkeypatch, seqlen, heads, batch, programs, last_alone, **kind)
+    apart = order == "pairs-last-apart"
+    tiles = walked(monkeypatch, seqlen, heads, batch, programs, apart, **kind)
     for row, i_h, i_b, end in chain(*tiles):
         for of_one in range(row, min(row + rows, end), 64):
             seen[i_b, i_h, of_one] += 1
