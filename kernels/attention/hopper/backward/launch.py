@@ -221,7 +221,7 @@ def _launch(
         if packed is not None:
             of_keys = replace(problem, q=k, k=q, packed=packed.swapped())
             tiles, programs = listed(
-                of_keys, BLOCK_N, pairs=causal, by_head=not causal, programs=processors,
+                of_keys, BLOCK_N, pairs=causal, by_head=True, programs=processors,
                 spare=3 * processors, places=one.places, place_rows=block_m,
             )  # fmt: skip
         grid = (one.n_m * one.n_heads + one.n_n * one.n_kv_heads,)
