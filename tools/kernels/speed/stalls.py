@@ -6,13 +6,17 @@ Every workload is called once under ``ncu --clock-control none``, after calls th
 table has a column for each launch of at least a twentieth of its call, and a row for each counter.
 Stalls are clocks for which a scheduler's warps waited, thousands, so they can be added up and
 compared between kernels that issue different numbers of instructions. ``--log FILE`` prints the
-table of a log that was kept by ``--keep FILE``.
+table of a log that was kept by ``--keep FILE``; ``--json FILE`` writes it.
+
+A warp that has nothing to do until its program ends waits at a barrier. Triton rounds the warps of
+a program up to a multiple of four, so three of them do in our kernels: 0.75 of the clocks at work.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import json
 import subprocess
 import sys
 import tempfile
@@ -28,32 +32,34 @@ SECTIONS = (
     *("SpeedOfLight", "WarpStateStats", "SchedulerStats", "MemoryWorkloadAnalysis"),
     *("ComputeWorkloadAnalysis", "InstructionStats", "LaunchStats"),
 )
-METRICS = (
-    "sm__cycles_active.avg",
-    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
-    "smsp__issue_active.avg.pct_of_peak_sustained_active",
-    "smsp__issue_active.avg",
-    "smsp__inst_executed.sum",
-    "smsp__inst_executed_pipe_xu.sum",
-    "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
-    "l1tex__data_bank_conflicts_pipe_lsu.sum",
-    "lts__t_sectors.sum",
-    "dram__bytes.sum",
-    "gpu__time_duration.sum",
-)
-# What is printed of them: name, the metric, what one of its units is divided by, digits.
+# What is printed of a launch: its key in JSON, its name, the metric, one of its units, digits.
 ROWS = (
-    ("time, us", "gpu__time_duration.sum", 1e3, 1),
-    ("clocks at work, thousands", "sm__cycles_active.avg", 1e3, 1),
-    ("tensor cores busy, %", METRICS[1], 1.0, 1),
-    ("instructions issued, % of clocks", METRICS[2], 1.0, 1),
-    ("instructions, millions", "smsp__inst_executed.sum", 1e6, 1),
-    ("of special functions, millions", "smsp__inst_executed_pipe_xu.sum", 1e6, 1),
-    ("wavefronts of shared memory, millions", METRICS[6], 1e6, 2),
-    ("bank conflicts, millions", "l1tex__data_bank_conflicts_pipe_lsu.sum", 1e6, 2),
-    ("sectors of L2, millions", "lts__t_sectors.sum", 1e6, 1),
-    ("bytes of memory, MB", "dram__bytes.sum", 1e6, 1),
+    ("us", "time, us", "gpu__time_duration.sum", 1e3, 1),
+    ("kiloclocks", "clocks at work, thousands", "sm__cycles_active.avg", 1e3, 1),
+    ("least", "of the least busy multiprocessor", "sm__cycles_active.min", 1e3, 1),
+    ("most", "of the busiest", "sm__cycles_active.max", 1e3, 1),
+    (
+        *("tensor_percent", "tensor cores busy, %"),
+        *("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active", 1.0, 1),
+    ),
+    (
+        *("issued_percent", "instructions issued, % of clocks"),
+        *("smsp__issue_active.avg.pct_of_peak_sustained_active", 1.0, 1),
+    ),
+    ("instructions_m", "instructions, millions", "smsp__inst_executed.sum", 1e6, 1),
+    ("special_m", "of special functions, millions", "smsp__inst_executed_pipe_xu.sum", 1e6, 1),
+    (
+        *("wavefronts_m", "wavefronts of shared memory, millions"),
+        *("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", 1e6, 2),
+    ),
+    (
+        *("conflicts_m", "bank conflicts, millions"),
+        *("l1tex__data_bank_conflicts_pipe_lsu.sum", 1e6, 2),
+    ),
+    ("sectors_m", "sectors of L2, millions", "lts__t_sectors.sum", 1e6, 1),
+    ("memory_mb", "bytes of memory, MB", "dram__bytes.sum", 1e6, 1),
 )
+METRICS = (*(metric for _, _, metric, _, _ in ROWS), "smsp__issue_active.avg")
 STALL = ("smsp__average_warps_issue_stalled_", "_per_issue_active.ratio")
 LEAST = 0.05  # of a call's time
 
@@ -111,23 +117,48 @@ def stalls(launch: Mapping[str, str]) -> dict[str, float]:
     }
 
 
-def table(names: Sequence[str], calls: Sequence[Sequence[Launch]]) -> Iterator[str]:
-    """Lines: which launch a column is, counters, and stalls, the longest first.
+def most_of(names: Sequence[str], calls: Sequence[Sequence[Launch]]) -> list[tuple[str, Launch]]:
+    """The launches that take at least a twentieth of their call, each with its call's name.
 
     Raises:
         ValueError: The log has another number of calls than there are names.
     """
     if len(names) != len(calls):
         raise ValueError(f"expected {len(names)} calls in the log, got {len(calls)}")
-    columns: list[Launch] = []
+    found: list[tuple[str, Launch]] = []
     for name, own in zip(names, calls, strict=True):
         times = [value(one, "gpu__time_duration.sum") or 0.0 for one in own]
-        for one, time in zip(own, times, strict=True):
-            if time >= LEAST * sum(times):
-                columns.append(one)
-                yield f"({len(columns)}) {name}: {one['Kernel Name'][:80]}"
+        least = LEAST * sum(times)
+        found += [(name, one) for one, time in zip(own, times, strict=True) if time >= least]
+    return found
+
+
+def rows(names: Sequence[str], calls: Sequence[Sequence[Launch]]) -> list[dict[str, object]]:
+    """What ``--json`` writes, a row for each launch: its call, its kernel, the counters by their
+    keys, and ``waits``, thousands of clocks by the reason."""
+    made: list[dict[str, object]] = []
+    for name, launch in most_of(names, calls):
+        row: dict[str, object] = {"call": name, "kernel": launch["Kernel Name"][:80]}
+        for key, _, metric, unit, digits in ROWS:
+            if (read := value(launch, metric)) is not None:
+                row[key] = round(read / unit, digits)
+        row["waits"] = {reason: round(k, 1) for reason, k in stalls(launch).items() if k >= 0.05}
+        made.append(row)
+    return made
+
+
+def table(names: Sequence[str], calls: Sequence[Sequence[Launch]]) -> Iterator[str]:
+    """Lines: which launch a column is, counters, and stalls, the longest first.
+
+    Raises:
+        ValueError: The log has another number of calls than there are names.
+    """
+    columns: list[Launch] = []
+    for name, one in most_of(names, calls):
+        columns.append(one)
+        yield f"({len(columns)}) {name}: {one['Kernel Name'][:80]}"
     yield f"{'':<40}" + "".join(f"{f'({n + 1})':>12}" for n in range(len(columns)))
-    for label, metric, unit, digits in ROWS:
+    for _, label, metric, unit, digits in ROWS:
         read = [value(one, metric) for one in columns]
         if any(one is not None for one in read):
             yield _line(label, [None if one is None else one / unit for one in read], digits)
@@ -153,6 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("workloads", nargs="+", metavar="WORKLOAD")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="keep ncu's log there")
     parser.add_argument("--log", type=Path, metavar="FILE", help="print a log that was kept")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the table there, too")
     parser.add_argument("--call", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)
     names = [peers.get(name).name for name in args.workloads]
@@ -167,6 +199,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if args.keep:
             args.keep.write_text(log, encoding="utf-8")
     print("\n".join(table(names, launches(log))))
+    if args.json:
+        text = json.dumps(rows(names, launches(log)), indent=1)
+        args.json.write_text(f"{text}\n", encoding="utf-8")
     return 0
 
 
