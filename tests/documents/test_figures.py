@@ -119,6 +119,31 @@ def test_each_group_is_compared_or_named_as_not_compared() -> None:
     assert "| kernels | dtype | " in standing.by_group()
 
 
+def test_counters_say_which_launch_and_leave_barriers_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = {"us": 1.0, "kiloclocks": 200.0, "most": 220.0, "tensor_percent": 50.0}
+    counted |= {"instructions_m": 3.0, "special_m": 0.5, "memory_mb": 7.0}
+    waits = {"wait": 30.0, "short_scoreboard": 12.0, "barrier": 500.0}
+    ours = {"call": "attention-x", "kernel": "attention_forward_hopper", "waits": waits}
+    peer = {"call": "attention-x @ fa", "kernel": "void k<1>", "waits": {}}
+    (tmp_path / "counters.json").write_text(json.dumps([ours | counted, peer | counted]))
+    monkeypatch.setattr(standing, "COUNTERS", tmp_path / "counters.json")
+    first, second = standing.counters().splitlines()[2:]
+    assert first.startswith("| `attention-x`, forward | ours | 1.0 | 200 | 1.10 | 50.0 |")
+    assert first.endswith("| 42 | 7 |")
+    assert second.startswith("| `attention-x` | fa |")
+    assert second.endswith("| 0 | 7 |")
+
+
+def test_power_is_energy_a_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {"call": "a @ b", "us": 2000.0, "spread": 0.01, "tflops": 500.0, "watts": 690.0}
+    (tmp_path / "power.json").write_text(json.dumps([row | {"mhz": 1500.0, "capped": 1.0}]))
+    monkeypatch.setattr(standing, "POWER", tmp_path / "power.json")
+    (line,) = standing.power().splitlines()[2:]
+    assert line == "| `a` | b | 2,000.0 | 1.0% | 500 | 690 | 1,500 | 1,380 | 100% |"
+
+
 def test_standing_falls_back_on_the_published_suite(tmp_path: Path) -> None:
     found = {race.workload: race for race in standing.races(tmp_path)}
     assert set(found) >= {"matmul-fp16-4096x4096x4096", "attention-bf16-B2-S4096-H32-D128"}

@@ -25,7 +25,11 @@ from warpwatch.judge.results.asv_results import read_result
 
 PUBLISHED = ROOT / "reports" / "published" / "h200"
 REPETITIONS = ROOT / "docs" / "results" / "data" / "peers"
+COUNTERS = REPETITIONS.parent / "counters.json"
+POWER = REPETITIONS.parent / "power.json"
 _TIME = "track_latency_cold"
+# Not those at barriers: warps that have nothing to do wait there, too.
+_WAITS = ("wait", "short_scoreboard")
 _DTYPE = re.compile(r"-(fp8|fp16|bf16|fp32)\b")
 # A workload belongs to the first group with which its name begins.
 GROUPS = {
@@ -225,3 +229,54 @@ def source() -> str:
         "with peers,\non one NVIDIA H200. It times cuDNN, FlashAttention-2 and cuBLAS on "
         f"{len(races())} workloads."
     )
+
+
+def counters() -> str:
+    """Hold counters of our launches against those of a peer's.
+
+    Returns:
+        A table of ``python -m tools.kernels.speed.stalls --json``.
+    """
+    rows = []
+    for one in json.loads(COUNTERS.read_text(encoding="utf-8")):
+        workload, _, by = one["call"].partition(SEPARATOR)
+        waits = sum(one["waits"].get(reason, 0.0) for reason in _WAITS)
+        what = f"`{workload}`" if by else f"`{workload}`, {_launch(one['kernel'])}"
+        rows.append(
+            (what, by or OURS, f"{one['us']:,.1f}", f"{one['kiloclocks']:,.0f}",
+             f"{one['most'] / one['kiloclocks']:.2f}", f"{one['tensor_percent']:.1f}",
+             f"{one['instructions_m']:,.1f}", f"{one['special_m']:,.1f}", f"{waits:,.0f}",
+             f"{one['memory_mb']:,.0f}")
+        )  # fmt: skip
+    head = [
+        *("workload, and the launch of ours", "by", "us", "thousand clocks"),
+        *("busiest over mean", "tensor cores busy, %", "instructions, M"),
+        *("special functions, M", "waits for results, thousand clocks", "memory, MB"),
+    ]
+    return table(head, rows, right=range(2, len(head)))
+
+
+def _launch(kernel: str) -> str:
+    """The name of a launch of ours, without what the workload says already."""
+    return kernel.removesuffix("_hopper").removeprefix("attention_").replace("_", " ")
+
+
+def power() -> str:
+    """Show at what power and clock calls repeat, ours and a peer's.
+
+    Returns:
+        A table of ``python -m tools.kernels.speed.power --json``.
+    """
+    rows = []
+    for one in json.loads(POWER.read_text(encoding="utf-8")):
+        workload, _, by = one["call"].partition(SEPARATOR)
+        rows.append(
+            (f"`{workload}`", by or OURS, f"{one['us']:,.1f}", f"{one['spread']:.1%}",
+             f"{one['tflops']:,.0f}", f"{one['watts']:,.0f}", f"{one['mhz']:,.0f}",
+             f"{one['watts'] * one['us'] / 1e3:,.0f}", f"{one['capped']:.0%}")
+        )  # fmt: skip
+    head = [
+        *("workload", "by", "us", "spread", "TFLOP/s", "W", "MHz", "mJ a call"),
+        "time at the power limit",
+    ]
+    return table(head, rows, right=range(2, len(head)))
