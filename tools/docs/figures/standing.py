@@ -30,6 +30,9 @@ POWER = REPETITIONS.parent / "power.json"
 _TIME = "track_latency_cold"
 # Not those at barriers: warps that have nothing to do wait there, too.
 _WAITS = ("wait", "short_scoreboard")
+# Their means hide much, so the table has a row for each head dim.
+BY_HEAD_DIM = ("attention, gradients", "attention, forward")
+_HEAD_DIM = re.compile(r"-D(\d+)\b")
 _DTYPE = re.compile(r"-(fp8|fp16|bf16|fp32)\b")
 # A workload belongs to the first group with which its name begins.
 GROUPS = {
@@ -160,14 +163,29 @@ def _by_group() -> Iterator[tuple[str, list[Race]]]:
             yield group, grouped[group]
 
 
+def _parts() -> Iterator[tuple[str, list[Race]]]:
+    """The groups, those of ``BY_HEAD_DIM`` in their parts."""
+    for group, members in _by_group():
+        if group not in BY_HEAD_DIM:
+            yield group, members
+            continue
+        parts: dict[int, list[Race]] = defaultdict(list)
+        for race in members:
+            found = _HEAD_DIM.search(race.workload)
+            parts[int(found[1]) if found else 0].append(race)
+        for head_dim, part in sorted(parts.items()):
+            yield f"{group}, head dim {head_dim}", part
+
+
 def by_group() -> str:
     """Write the standing of each group.
 
     Returns:
-        A table: the best peer's time over ours, as a geometric mean and the lowest of a group.
+        A table: the best peer's time over ours, as a geometric mean and the lowest of a group, or
+        of a head dim.
     """
     rows = []
-    for group, members in _by_group():
+    for group, members in _parts():
         ratios = [race.ratio for race in members]
         peers = sorted({race.best for race in members})
         mean = statistics.geometric_mean(ratios)
