@@ -108,6 +108,15 @@ def test_head_dims_between_powers_of_two_multiply_fewer_columns(
             True,
             id="D256-window",
         ),
+        pytest.param(
+            8192,
+            16,
+            {"head_dim": 256, "causal": True, "window": 4096, "sharing": 4},
+            2,
+            64,
+            False,
+            id="D256-far-window-of-shared-keys",
+        ),
     ],
 )
 def test_the_forward_pass_is_cut_as_was_timed(

@@ -28,6 +28,8 @@ FEW_ROWS, NARROW = 64, 256
 # Up to so many causal rows pairs are faster than groups of heads above head dim 128. At head dims
 # 65 to 128 all blocks come in pairs up to there.
 FEW_FOR_PAIRS = 1024
+# Keys of a window from which groups of heads are faster above head dim 128, where heads share keys.
+FAR = 4096
 # Keys of a window up to which blocks of 64 keys, of which fewer are hidden, are faster.
 FEW_KEYS = 256
 # Rows from which full attention at head dims 65 to 128 is faster cut as hopper/forward/tail_cut.py
@@ -72,11 +74,12 @@ def choose(
     multiprocessors: int,
     packed: bool = False,
     window: int | None = None,
+    sharing: int = 1,
 ) -> HopperConfig:
     """The cut of a problem; docs/log/kernels/hopper/forward.md has the measurements.
 
     ``n_heads`` counts those of all entries of the batch, ``window`` the keys before the last of a
-    row that it sees, None for all.
+    row that it sees, None for all; ``sharing`` heads have the same keys.
     """
     windowed = window is not None
 
@@ -96,7 +99,8 @@ def choose(
     pairs = not at_once(2 * ROWS)
     few = seqlen_q <= FEW_FOR_PAIRS
     if head_dim > 128:
-        pairs = pairs and (few or not plain)
+        far = window is not None and window >= FAR and sharing > 1 and not packed
+        pairs = pairs and (few or not (plain or far))
         # Skipping knows blocks that only later rows see, a window has others too.
         return HopperConfig(
             2,
@@ -195,13 +199,14 @@ def launch(
             multiprocessors=processors,
             packed=packed is not None,
             window=None if left_offset is None else causal_offset - left_offset,
+            sharing=heads // k.shape[2],
         )
         full = not causal and left_offset is None and packed is None
         block_m = ROWS * config.consumers
         per_head = triton.cdiv(seqlen_q, block_m)
         tiles, cut, programs = None, (0, 0, 1), per_head * heads * batch
         # Of a window's keys L2 holds those of more heads.
-        sharing = heads // k.shape[2] * (1 if left_offset is None else 2)
+        sharing = heads // k.shape[2] * (1 if left_offset is None or head_dim > 128 else 2)
         # Of one tile a program the grid has three axes.
         once = config.once and not (config.pairs or config.tails) and programs <= processors
         once = once and packed is None
