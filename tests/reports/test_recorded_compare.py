@@ -16,6 +16,7 @@ from warpwatch.__main__ import main
 from warpwatch.judge.findings import triage
 from warpwatch.judge.findings.judgement import judge
 from warpwatch.judge.model import thresholds
+from warpwatch.report import words
 
 
 @pytest.mark.parametrize(
@@ -47,6 +48,22 @@ def test_compare_says_it_in_word_and_exit_code(
     said = capsys.readouterr().out.splitlines()
     legend = [line for line in said if line.startswith(f"{word}: ")]
     assert len(legend) == (word == "missing"), "others say it themselves, or each line says it"
+
+
+@pytest.mark.parametrize(
+    ("levels", "word"),
+    [([1, FAIL], "missing"), ([1, math.nan], "not applicable"), ([FAIL, 1], "improved")],
+    ids=["failed", "no-longer", "mended"],
+)
+def test_a_report_has_the_verdict_of_the_comparison(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], levels: list[float | None], word: str
+) -> None:
+    tree = trees.compiled_tree(tmp_path, {"launches": levels})
+    run(tree, "compare", "--recorded", *tree.commits, "--json")
+    document = json.loads(capsys.readouterr().out)
+    assert [series["verdict"] for series in document["series"]] == [word]
+    (changes,) = judge(history_of(tree)).by_commit.values()
+    assert words.each_word(changes) == word
 
 
 def test_a_row_of_a_stranger_is_one_line_and_turns_no_terminal_red(

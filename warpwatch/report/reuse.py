@@ -181,8 +181,8 @@ class Pages:
             [self._card(one) for one in findings],
             [self._line(one) for one in within],
             [
-                (name, len(members), self._changes(members[:shown]))
-                for name, members in groups.items()
+                (words.each_word(members), len(members), self._changes(members[:shown]))
+                for members in groups.values()
             ],
         )
 

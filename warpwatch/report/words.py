@@ -132,7 +132,27 @@ WORDS: Mapping[Kind, str] = {
 
 
 def word(change: Change) -> str:
-    return WORDS[kind(change)]
+    """The verdict of a change, as a comparison of two commits has it; *new* where a value begins
+    that had not failed before."""
+    found = kind(change)
+    judged = found == "lost" or (found == "gained" and change.verdict == "improved")
+    return change.verdict if judged else WORDS[found]
+
+
+def each_word(changes: Iterable[Change]) -> str:
+    """The verdicts of several changes, each once.
+
+    Args:
+        changes: Such as those of one kind at a commit.
+
+    Returns:
+        Such as "missing" or "missing, not applicable".
+
+    Example:
+        >>> each_word(gone)  # one failed, one does not apply any more
+        'missing, not applicable'
+    """
+    return ", ".join(dict.fromkeys(map(word, changes)))
 
 
 _UNEXPLAINED: tuple[Verdict, ...] = ("missing", "mixed", "inconclusive", "not applicable")

@@ -37,6 +37,7 @@ class Row:
     more."""
 
     kind: Kind
+    word: str
     place: str
     size: str
     members: tuple[Member, ...]
@@ -66,11 +67,11 @@ class Part:
 def parts_of(view: View, changes: Sequence[Change]) -> list[Part]:
     """The rows of every metric, in the order in which the metrics come first; of benchmarks without
     one, the rows of every class."""
-    found: dict[tuple[str, str, Kind], list[Change]] = {}
+    found: dict[tuple[str, str, str], list[Change]] = {}
     for change in changes:
         info = view.info(change.series)
         metric = info.meaning.metric or _home_of(info.key.benchmark)
-        found.setdefault((metric, names.home(change.series), kind(change)), []).append(change)
+        found.setdefault((metric, names.home(change.series), words.word(change)), []).append(change)
     parts = []
     for (metric, home, _), members in found.items():
         benchmarks = {change.series.benchmark for change in members}
@@ -175,4 +176,5 @@ def _row(view: View, part: Sequence[Change], above: str, outlier: bool) -> Row:
         place += f", {many(len(part), 'series')}"
     sizes = list(dict.fromkeys(one.size for one in members))
     size = sizes[0] if len(sizes) == 1 else f"{sizes[-1]} to {sizes[0]}"
-    return Row(kind(part[0]), place, size, tuple(members), view.spark(part[0].series), outlier)
+    spark, of = view.spark(part[0].series), (kind(part[0]), words.word(part[0]))
+    return Row(*of, place, size, tuple(members), spark, outlier)

@@ -72,7 +72,9 @@ def _index(site: Site) -> None:
     listed = []
     for commit in reversed(history.measured):
         groups = view.groups(commit)
-        moved = [(name, len(found)) for name, found in groups.items() if found]
+        moved = [
+            (name, words.each_word(found), len(found)) for name, found in groups.items() if found
+        ]
         times = len(view.longer_times.get(commit.hash, ()))
         listed.append((commit, moved, view.has_values(commit), times))
     page = render(
