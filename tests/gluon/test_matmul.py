@@ -12,7 +12,7 @@ import torch
 
 from kernels.matmul.hopper.choose import Fp8OnceConfig
 from kernels.matmul.hopper.fp8.launch import FEW as FEW_OF_FP8
-from kernels.matmul.hopper.fp8.launch import LARGE, NARROW, OBLONG, SQUARE
+from kernels.matmul.hopper.fp8.launch import LARGE, NARROW, OBLONG, SQUARE, refused
 from kernels.matmul.hopper.unaligned import LinesConfig
 from tests.gluon import matmul_cases
 from tests.gluon.matmul_cases import Case
@@ -132,3 +132,10 @@ def test_gradients_match_fp64(
         return dict(zip(names, errors, strict=True))
 
     judge(drawn)
+
+
+def test_no_drawn_product_has_a_configuration_that_its_launch_refuses() -> None:
+    for seed in range(600):
+        case = draw(seed)
+        if case.in_fp8 and case.config is not None:
+            assert not refused(case.config, by_blocks="blocks" in case.scales), seed

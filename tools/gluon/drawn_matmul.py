@@ -142,7 +142,8 @@ def _of_fp8(random: Random) -> Case:
         if getattr(config, "pairs", False):
             config = replace(config, block_n=128, consumers=2)
         consumers = getattr(config, "consumers", 1)
-        if _fits(config, 1, consumers, 64 * 128 * (2 * consumers)):
+        refused = hopper_fp8.refused(config, by_blocks="blocks" in given["scales"])
+        if _fits(config, 1, consumers, 64 * 128 * (2 * consumers)) and not refused:
             given["config"] = config
     config = given.get("config") or hopper_fp8.NARROW
     M, N = _size(random, 64, 600), _size(random, config.block_n, 700)

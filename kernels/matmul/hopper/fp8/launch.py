@@ -142,6 +142,16 @@ def _given(product: Product, bias: torch.Tensor | None) -> tuple[Any, ...]:
     return (*values, *product.sizes, *a_scale.strides, *b_scale.strides)
 
 
+def refused(config: Fp8HopperConfig | Fp8OnceConfig, *, by_blocks: bool) -> str:
+    """Why a configuration cannot multiply what has scales of blocks, or has not; or nothing."""
+    if by_blocks and isinstance(config, Fp8HopperConfig) and config.block_n != 128:
+        return (
+            "block_n: expected 128 with scales of blocks, which has registers for two products, "
+            f"got {config.block_n}"
+        )
+    return ""
+
+
 def launch(product: Product, config: Fp8HopperConfig | Fp8OnceConfig | None = None) -> None:
     """Fill the ``out`` of a product that ``supported`` accepts, or of any size with a
     ``config``."""
@@ -152,11 +162,8 @@ def launch(product: Product, config: Fp8HopperConfig | Fp8OnceConfig | None = No
     if isinstance(config, Fp8OnceConfig):
         return _launch_once(product, config)
     blocks = product.by_blocks
-    if blocks and config.block_n != 128:
-        raise ValueError(
-            "block_n: expected 128 with scales of blocks, which has registers for two "
-            f"products, got {config.block_n}"
-        )
+    if said := refused(config, by_blocks=blocks):
+        raise ValueError(said)
     count = triton.cdiv(M, ROWS * CONSUMERS) * triton.cdiv(N, config.block_n)
     # The widest tile would spill 136 bytes with silu.
     once = not (config.block_n == 256 and activation == "silu")
