@@ -117,6 +117,7 @@ def test_only_a_finding_of_the_results_is_accepted_by_its_identity_or_its_page(
     command = ["accept", "--owner", "ada", "--reason", "meant", *given]
     assert main([*command, ID]) == 2
     said = capsys.readouterr().err
+    assert "judging 1 series over 2 commits" in said, "a long history takes half a minute"
     assert f"none that is called '{ID}', but 1 other, such as {finding.identity}" in said
     assert triage.load(file) == ()
     assert main([*command, f"reports/html/{finding_path(finding.identity)}"]) == 0

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path, PurePosixPath
 
 from warpwatch.judge.findings import triage
-from warpwatch.judge.findings.judgement import judge
+from warpwatch.judge.findings.judgement import Judgement, judge
+from warpwatch.judge.results.processes import Workers
 from warpwatch.judge.series.addresses import finding_path
 from warpwatch.report.builder import load
 from warpwatch.report.view import many
@@ -54,7 +55,7 @@ def _identity(args: argparse.Namespace) -> str:
     if not args.results and not any(folder.is_dir() for folder in default_results()):
         print("no results here: nobody checked that there is such a finding", file=sys.stderr)
         return name
-    findings = judge(load(sources_of(args))).findings
+    findings = _judged(args).findings
     for one in findings:
         if name in (one.identity, PurePosixPath(finding_path(one.identity)).stem):
             return one.identity
@@ -65,9 +66,19 @@ def _identity(args: argparse.Namespace) -> str:
     )
 
 
+def _judged(args: argparse.Namespace) -> Judgement:
+    """What the results say; a long history takes half a minute, so it says what it is at."""
+    history = load(sources_of(args))
+    series = sum(len(table.series) for table in history.tables)
+    of = f"{many(series, 'series')} over {many(len(history.measured), 'commit')}"
+    print(f"judging {of}", file=sys.stderr, flush=True)
+    with Workers() as workers:
+        return judge(history, workers=workers)
+
+
 def _open_before(args: argparse.Namespace) -> list[str]:
     """The open findings of commits before a day that the file does not know yet."""
-    judgement = judge(load(sources_of(args)))
+    judgement = _judged(args)
     known = {one.finding for one in triage.load(args.file)}
     end = datetime.datetime.combine(args.before, datetime.time(), datetime.UTC).timestamp()
     return [
