@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from warpwatch.instruments.peers.registry import Applies, Lacks, Peer, Run
 
-from . import applies, calls
+from . import applies, calls, cudnn
 
 _FLEX = "torch.nn.attention.flex_attention"
 
@@ -50,6 +50,14 @@ PEERS: tuple[Peer, ...] = (
         calls.flash_attn("flash_attn.cute"),
         applies.is_for_flash_attention,
         install="pip install --pre flash-attn-4",
+    ),
+    Peer(
+        "cudnn-frontend",
+        "cudnn",
+        applies.is_for_cudnn,
+        calls.over_contiguous_keys(cudnn.attention()),
+        compiles=True,
+        install="pip install nvidia-cudnn-frontend",
     ),
     Peer("cublas", "torch", applies.is_matmul, calls.cublas),
     Peer(

@@ -59,6 +59,11 @@ def is_for_flash_attention(workload: Any) -> bool:
     return is_for_torch(workload) or is_windowed(workload) or is_packed(workload)
 
 
+def is_for_cudnn(workload: Any) -> bool:
+    """What cuDNN computes in 16 bits; of packed sequences it wants other forms of their lengths."""
+    return is_for_torch(workload) or is_windowed(workload)
+
+
 def is_fp8_attention(workload: Any) -> bool:
     """One scale a tensor, no window."""
     return bool(workload.needs == ("q_scale",)) and not workload.DV

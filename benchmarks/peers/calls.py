@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from warpwatch.workload.base import Inputs, Workload
 
 from . import applies
+from .layouts import as_asked, asks_heads_first, heads_first, rows_first
 
 if TYPE_CHECKING:
     import torch
@@ -18,25 +19,6 @@ if TYPE_CHECKING:
 MOST_SHAPES = 1000
 
 Run = Callable[[Workload, Inputs], Any]
-
-
-def _asks_heads_first(workload: Workload) -> bool:
-    return workload.kernel == "scaled_dot_product_attention"
-
-
-def _heads_first(workload: Any, inputs: Inputs) -> list[torch.Tensor]:
-    """(batch, heads, rows, head dim), as torch takes them: views, nothing is copied."""
-    tensors = [inputs[name] for name in "qkv"]
-    return tensors if _asks_heads_first(workload) else [one.transpose(1, 2) for one in tensors]
-
-
-def _rows_first(workload: Any, inputs: Inputs) -> list[torch.Tensor]:
-    tensors = [inputs[name] for name in "qkv"]
-    return [one.transpose(1, 2) for one in tensors] if _asks_heads_first(workload) else tensors
-
-
-def _as_asked(workload: Any, heads_first: torch.Tensor) -> torch.Tensor:
-    return heads_first if _asks_heads_first(workload) else heads_first.transpose(1, 2)
 
 
 def with_gradients(forward: Run) -> Run:
@@ -87,7 +69,7 @@ def sdpa(backend: str) -> Run:
         from torch.nn.attention import SDPBackend, sdpa_kernel
         from torch.nn.attention.bias import causal_lower_right
 
-        q, k, v = _heads_first(workload, inputs)
+        q, k, v = heads_first(workload, inputs)
         rows, keys = q.shape[2], k.shape[2]
         # A single last query sees every key; torch's own causal mask is aligned to the first key.
         masked = workload.causal and rows > 1
@@ -100,7 +82,7 @@ def sdpa(backend: str) -> Run:
                 is_causal=masked and rows == keys,
                 enable_gqa=q.shape[1] != k.shape[1],
             )
-        return _as_asked(workload, out)
+        return as_asked(workload, out)
 
     return run
 
@@ -135,13 +117,13 @@ def _causal_blocks(rows: int, columns: int, window: int, device: torch.device) -
 
 
 def flex(workload: Any, inputs: Inputs) -> Any:
-    q, k, v = _heads_first(workload, inputs)
+    q, k, v = heads_first(workload, inputs)
     mask = None
     if workload.causal:
         window = getattr(workload, "window", 0)
         mask = _causal_blocks(q.shape[2], k.shape[2], window, q.device)
     out = compiled_flex()(q, k, v, block_mask=mask, enable_gqa=q.shape[1] != k.shape[1])
-    return _as_asked(workload, out)
+    return as_asked(workload, out)
 
 
 def flash_attn(module: str) -> Run:
@@ -158,12 +140,12 @@ def flash_attn(module: str) -> Run:
                 *tensors, **lengths, **longest_of, causal=workload.causal
             )
             return out[0] if isinstance(out, tuple) else out
-        q, k, v = _rows_first(workload, inputs)
+        q, k, v = rows_first(workload, inputs)
         window = getattr(workload, "window", 0)
         options = {"window_size": (window, 0)} if window else {}
         out = found.flash_attn_func(q, k, v, causal=workload.causal, **options)
         out = out[0] if isinstance(out, tuple) else out
-        return out.transpose(1, 2) if _asks_heads_first(workload) else out
+        return out.transpose(1, 2) if asks_heads_first(workload) else out
 
     return run
 
@@ -185,7 +167,7 @@ def flash_attn_3(workload: Any, inputs: Inputs) -> Any:
         return out[0] if isinstance(out, tuple) else out
     if "seqlens" not in inputs:
         return flash_attn("flash_attn_interface")(workload, inputs)
-    q, k, v = _rows_first(workload, inputs)
+    q, k, v = rows_first(workload, inputs)
     return found.flash_attn_with_kvcache(
         q,
         k,

@@ -179,12 +179,13 @@ def test_only_peers_with_the_same_mask_stand_beside():
 def test_an_absent_peer_is_named_with_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    for module in ("flash_attn_interface", "flash_attn.cute", "quack"):
+    for module in ("flash_attn_interface", "flash_attn.cute", "quack", "cudnn"):
         monkeypatch.setitem(sys.modules, module, None)
     said = {peer.name: peer.refusal() for peer in peers.known()}
     assert "; try pip install --pre tokenspeed-fa3" in (said["flash_attn_3"] or "")
     assert "; try pip install --pre flash-attn-4" in (said["flash_attn.cute"] or "")
     assert "; try pip install quack-kernels" in (said["quack"] or "")
+    assert "; try pip install nvidia-cudnn-frontend" in (said["cudnn-frontend"] or "")
     assert said["cublas"] is None
 
 
@@ -244,9 +245,9 @@ def test_no_peer_stands_beside_what_it_does_not_compute():
         elif "attention-fp8" in workload.name:
             assert names == {"flash_attn_3"}, workload.name
         elif "window" in workload.name:
-            assert names == flash | {"flex"}, workload.name
+            assert names == flash | {"flex", "cudnn-frontend"}, workload.name
         elif "training" in workload.name:
-            assert names == flash | torch, workload.name
+            assert names == flash | torch | {"cudnn-frontend"}, workload.name
         elif "kvcache" in workload.name:
             assert torch < names, workload.name
         elif workload.name.startswith("matmul-fp8"):
