@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.reports import keeping, trees
-from tests.workflows.flow import GOOD_BASE, ONE_OF_ONE, judge
+from tests.workflows.flow import GOOD_BASE, ONE_OF_ONE, SAME_HEAD, judge
 from tests.workflows.stand_in import BASE, HEAD, StandIn, honest, result, zipped
 from warpwatch.__main__ import main
 
@@ -37,6 +37,31 @@ def test_a_comment_says_what_the_compiler_said(github: StandIn, tmp_path: Path) 
         (line,) = (one for one in text.splitlines() if one.startswith("- at head"))
         assert line.startswith("- at head: `1 compile failed: _k: no attribute 'sigmoidd' ")
         assert line.endswith("(such as matmul-b on )`")
+
+
+def test_a_workload_without_a_value_at_either_commit_is_not_green(
+    github: StandIn, tmp_path: Path
+) -> None:
+    """Its call is mistyped at head, by whose configuration both commits are measured."""
+    places: keeping.Places = {("matmul-a", ""): [], ("matmul-x", "sm_90"): []}
+    why = {("matmul-x", "sm_90"): "ops has no matmull\n@ada; did you mean `matmul`?"}
+    kept: dict[str, str | bytes] = {}
+    for commit in (BASE, HEAD):
+        statuses = dict.fromkeys(why, "not applicable")
+        given = {"statuses": statuses, "details": why}
+        path = keeping.write_compiled(tmp_path / "kept", commit, TRITON, places, **given)
+        kept[f"results/evidence/{path.name}"] = path.read_bytes()
+    files: dict[str, str | bytes] = {**honest(SAME_HEAD, GOOD_BASE)}
+    github.artifacts[ONE_OF_ONE] = zipped(files)
+    assert judge(tmp_path, GOOD_BASE) == 0
+    github.artifacts[ONE_OF_ONE] = zipped(files | kept)
+    assert judge(tmp_path, GOOD_BASE) == 0
+    before, after = github.checks
+    assert (before["conclusion"], after["conclusion"]) == ("success", "action_required")
+    body = github.comments[-1]["body"]
+    assert "\n- 1 workload has no value at either commit: mend the call" in body
+    said = "- at head: `1 not applicable: ops has no matmull @ada; did you mean 'matmul'?"
+    assert f"\n{said} (such as matmul-x on sm_90)`" in body
 
 
 def test_a_lane_that_delivered_nothing_sends_to_its_log(github: StandIn, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from warpwatch.judge.evidence.coverage import lost_at
+from warpwatch.judge.evidence.coverage import lost_at, never_at
 from warpwatch.judge.evidence.lookup import Evidence
 from warpwatch.judge.model.directions import Directions
 from warpwatch.judge.pairs.commits import WORSE, Comparison, compare
@@ -188,7 +188,8 @@ def _verdict(
         notes.append("the base is not on record: it was measured by the pull request's own job")
     history = assemble(joined([past, *folders]), None, Directions())
     comparisons = compare(history, base, head, Evidence(lanes))
-    conclusion, note = conclude(comparisons, complete=not missing)
+    never, why = unseen(lanes, base, head, comparisons)
+    conclusion, note = conclude(comparisons, complete=not missing, never=never)
     notes += [note] if note else []
     odd = _slower_base(past, folders, base)
     if odd and conclusion in ("success", "neutral"):
@@ -197,7 +198,7 @@ def _verdict(
             f"{odd} results of base are worse than on record: the machine has changed, or they "
             "were tampered with to make head look better; measure again on a machine at rest"
         )
-    why = lost(lanes, head, comparisons)
+    why = (*lost(lanes, head, comparisons), *why)
     return Judgement(
         conclusion, base, head, tuple(comparisons), missing, notes=tuple(notes), lost=why
     )
@@ -217,8 +218,11 @@ def _unknown_methods(
     return Judgement("failure", base, head, (), missing, tuple(refused), why, (note,))
 
 
-def conclude(comparisons: Sequence[Comparison], *, complete: bool = True) -> tuple[Conclusion, str]:
-    """The check's conclusion, with a note where it needs one; nothing is green unmeasured."""
+def conclude(
+    comparisons: Sequence[Comparison], *, complete: bool = True, never: int = 0
+) -> tuple[Conclusion, str]:
+    """The check's conclusion, with a note where it needs one; nothing is green unmeasured, such as
+    the ``never`` workloads that have a value at neither commit."""
     judged = [c for c in comparisons if c.series.meaning.role == "verdict"]
     verdicts = {"unchanged" if c.accepted else c.verdict for c in judged}
     if verdicts & {"regressed", "missing"}:
@@ -249,6 +253,11 @@ def conclude(comparisons: Sequence[Comparison], *, complete: bool = True) -> tup
         )
     if not complete:
         return "action_required", "not all of it was measured: run the missing shards again"
+    if never:
+        which = "1 workload has" if never == 1 else f"{never} workloads have"
+        return "action_required", (
+            f"{which} no value at either commit: mend the call, or take it out of the configuration"
+        )
     return ("neutral" if "inconclusive" in verdicts else "success"), ""
 
 
@@ -274,6 +283,36 @@ def lost(folders: Sequence[Path], head: str, comparisons: Sequence[Comparison]) 
         or (one.verdict in WORSE and one.series.meaning.metric == FAILURES)
     }
     return tuple(lost_at(folders, head, places)) if places else ()
+
+
+def unseen(
+    folders: Sequence[Path], base: str, head: str, comparisons: Sequence[Comparison]
+) -> tuple[int, tuple[str, ...]]:
+    """How many workloads were asked for and have a value at neither commit, and why.
+
+    Both commits are measured by head's configuration, so a call that is mistyped there leaves
+    nothing to compare.
+
+    Args:
+        folders: Folders of results, next to which evidence lies.
+        base: The full hash.
+        head: The full hash.
+        comparisons: What was compared.
+
+    Returns:
+        Their number, and a line a reason, of unknown origin.
+
+    Example:
+        >>> unseen([Path("results")], "1f2e", "3d4c", comparisons)
+        (1, ('6 not applicable: ops has no ad; did you mean add? (such as add on sm_80)',))
+    """
+    valued = {
+        one.series.workload
+        for one in comparisons
+        if one.before is not None or one.after is not None
+    }
+    names, reasons = never_at(folders, (base, head), head, valued)
+    return len(names), tuple(reasons)
 
 
 def _stripped(folder: Results, known: set[str]) -> Results:

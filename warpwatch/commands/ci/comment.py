@@ -8,7 +8,7 @@ import sys
 
 from warpwatch.ci import message
 from warpwatch.ci.message.changes import code
-from warpwatch.ci.pull_request import Judgement, conclude, lost
+from warpwatch.ci.pull_request import Judgement, conclude, lost, unseen
 from warpwatch.commands.results.compare import unmeasured
 from warpwatch.commands.results.report import (
     add_source_arguments,
@@ -48,10 +48,11 @@ def main(args: argparse.Namespace) -> int:
     history = load(sources)
     judged = judge_commits(history, base, newer, thresholds.load(), Evidence(sources.folders))
     comparisons = with_findings(history, base, newer, judged).comparisons
-    conclusion, note = conclude(comparisons)
+    never, unmeasured_for = unseen(sources.folders, base, newer, comparisons)
+    conclusion, note = conclude(comparisons, never=never)
     notes = [code(one, 400) for one in unmeasured(history, base, newer)]
     notes += [note] if note else []
-    why = lost(sources.folders, newer, comparisons)
+    why = (*lost(sources.folders, newer, comparisons), *unmeasured_for)
     judgement = Judgement(conclusion, base, newer, tuple(comparisons), notes=tuple(notes), lost=why)
     for notice in history.notices:
         print(line(f"notice: {notice}"), file=sys.stderr)

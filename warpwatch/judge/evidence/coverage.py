@@ -125,11 +125,40 @@ def lost_at(folders: Iterable[Path], commit: str, places: Collection[tuple[str, 
     return [reason.sentence for one in found for reason in one.reasons]
 
 
+def never_at(
+    folders: Iterable[Path], commits: Collection[str], newest: str, valued: Collection[str]
+) -> tuple[set[str], list[str]]:
+    """Workloads that no commit has a value of, as those whose call is mistyped.
+
+    Args:
+        folders: Folders of results, next to which evidence lies.
+        commits: Full hashes.
+        newest: That of which the reasons are.
+        valued: Workloads that have a value elsewhere.
+
+    Returns:
+        Their names, and a line a reason.
+
+    Example:
+        >>> never_at([Path("results")], ["1f2e", "3d4c"], "3d4c", ())
+        ({'add'}, ['6 not applicable: ops has no ad; did you mean add? (such as add on sm_80)'])
+    """
+    names: set[str] = set()
+    said = []
+    for folder in folders:
+        at = folder / compiled.FOLDER
+        if never := set(coverage(at, commits).never) - set(valued):
+            names |= never
+            said += [one.sentence for one in coverage(at, {newest}, workloads=never).reasons]
+    return names, said
+
+
 def coverage(
     folder: Path,
     commits: Collection[str],
     is_kept: IsKept | None = None,
     only: Collection[tuple[str, str]] | None = None,
+    workloads: Collection[str] | None = None,
 ) -> Coverage:
     """Read what the compiled instrument left of some commits.
 
@@ -138,6 +167,7 @@ def coverage(
         commits: Full hashes; files of other commits are passed over.
         is_kept: Says of a commit's file and a workload whether this run has left it as it was.
         only: Pairs of a workload and a target; others are passed over.
+        workloads: Names of workloads; others are passed over.
 
     Returns:
         How much of it has values, and why the rest has none.
@@ -160,6 +190,8 @@ def coverage(
             continue
         for (workload, target), row in found.results.items():
             if only is not None and (workload, target) not in only:
+                continue
+            if workloads is not None and line(workload) not in workloads:
                 continue
             seen[workload] = seen.get(workload, False) or row["status"] == "ok"
             if row["status"] == "ok":
