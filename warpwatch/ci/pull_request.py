@@ -288,7 +288,7 @@ def lost(folders: Sequence[Path], head: str, comparisons: Sequence[Comparison]) 
 def unseen(
     folders: Sequence[Path], base: str, head: str, comparisons: Sequence[Comparison]
 ) -> tuple[int, tuple[str, ...]]:
-    """How many workloads were asked for and have a value at neither commit, and why.
+    """How many workloads were requested and have a value at neither commit, and why.
 
     Both commits are measured by head's configuration, so a call that is mistyped there leaves
     nothing to compare.

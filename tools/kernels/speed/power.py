@@ -3,7 +3,7 @@
     python -m tools.kernels.speed.power WORKLOAD "WORKLOAD @ flash_attn_3" [--json FILE]
 
 Each workload is called without a pause for ``--seconds``, one after the other, ``--rounds`` times.
-Meanwhile the driver is asked for the power, the clock and whether a limit lowers it; the first
+Meanwhile the driver says the power, the clock and whether a limit lowers it; the first
 third of each turn is left out, as the clock settles then. A card at its power limit lowers its
 clock, so the time of a call there follows from its energy: at the same power, who takes less
 energy a call takes less time. The table has medians over the rounds, and in brackets half the
