@@ -60,3 +60,15 @@ def test_a_benchmark_that_fails_without_a_word_has_its_heading() -> None:
     assert shown(*failed) == failed
     ended = "             asv: benchmark failed (exit status 1)\n"
     assert shown(failed[0], ended) == [failed[0]]
+
+
+TRACEBACK = ("Traceback (most recent call last):\n", '  File "main.py", line 29, in main\n')
+
+
+def test_the_traceback_of_an_interrupt_is_not_shown_and_that_of_an_error_is() -> None:
+    head = "[ 0.00%] · For ops commit 754235f8 <main>:\n"
+    error = (*TRACEBACK, "OSError: no space left\n")
+    assert shown(head, *TRACEBACK, "KeyboardInterrupt\n") == [head]
+    assert shown(head, *error) == [head, *error]
+    assert shown(head, *TRACEBACK) == [head, *TRACEBACK], "cut short"
+    assert shown(head, *TRACEBACK, head) == [head, *TRACEBACK, head]

@@ -17,6 +17,9 @@ _PART = re.compile(r"(\[ *[\d.]+%\] )?···(·| =)")
 _PARAMETERS = "For parameters: "
 # asv's last words on a benchmark, after those on the last of its parameters.
 _ENDED = "asv: benchmark failed"
+# asv's own, which stand at the margin. Whoever interrupts it knows why it stops.
+_TRACEBACK = "Traceback (most recent call last):"
+_INTERRUPTED = "KeyboardInterrupt"
 ALIKE = "more values failed with the same words: the log has all\n"
 
 
@@ -35,9 +38,12 @@ class Shown:
     _has_words: bool = False
     _seen: set[tuple[str, ...]] = field(default_factory=set)
     _alike: bool = False
+    _traceback: list[str] = field(default_factory=list)
 
     def before(self, line: str) -> Iterator[str]:
         """The lines to show before ``line`` is taken: what it ends."""
+        if _HEADING.match(line):
+            yield from self._unended()
         if _PARAMETERS in line:
             yield from self._words()
         elif _HEADING.match(line) and not (self._fails and _PART.match(line)):
@@ -47,6 +53,13 @@ class Shown:
 
     def take(self, line: str) -> Iterator[str]:
         """What to show of ``line`` itself."""
+        if self._traceback or (line.startswith(_TRACEBACK) and not self._fails):
+            self._traceback.append(line)
+            if not line[:1].isspace() and not line.startswith(_TRACEBACK):
+                if line.strip() == _INTERRUPTED:
+                    self._traceback.clear()
+                yield from self._unended()
+            return
         if _PART.match(line) or _PARAMETERS in line:
             self._in_table = _PARAMETERS not in line
         if self._fails and (_PARAMETERS in line or _PART.match(line) or not _HEADING.match(line)):
@@ -64,11 +77,18 @@ class Shown:
 
     def end(self) -> Iterator[str]:
         """What is left to show of a commit."""
+        yield from self._unended()
         yield from self._failure()
         if self._alike:
             yield ALIKE
         self._alike = False
         self._seen.clear()
+
+    def _unended(self) -> Iterator[str]:
+        """A traceback of asv's, as far as it has come."""
+        lines, self._traceback = self._traceback, []
+        if self._shows:
+            yield from (line for line in lines if line.strip())
 
     def _failure(self) -> Iterator[str]:
         """The end of a benchmark that failed; its heading alone where asv says nothing of it."""
