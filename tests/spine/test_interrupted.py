@@ -59,8 +59,20 @@ def test_nothing_is_left_of_an_interrupted_history(
         _, said = run.communicate(timeout=110)
         late.cancel()
     assert run.returncode == 130, said
-    assert said.splitlines()[-1] == "interrupted", said
+    assert said.splitlines()[-2:] == [interrupted.GOES_ON, "interrupted"], said
+    assert "Traceback" not in said, said
     assert ends(server)
+
+
+@pytest.mark.parametrize(
+    ("again", "line"), [(False, interrupted.GOES_ON), (True, interrupted.KEPT)]
+)
+def test_an_interrupted_history_says_what_is_kept(
+    again: bool, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(KeyboardInterrupt), interrupted.says_what_is_kept(again):
+        raise KeyboardInterrupt
+    assert capsys.readouterr().err == f"{line}\n"
 
 
 # As asv while it waits: it does not hear an interrupt.

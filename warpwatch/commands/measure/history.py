@@ -142,7 +142,11 @@ def main(args: argparse.Namespace) -> int:
 
     subjects = subjects_of(package.repository_path, commits)
     recorded = Recorded(project.results(), begin, is_kept, subjects)
-    with compile_server.serving(), tempfile.TemporaryDirectory(prefix="compiled-") as kept:
+    with (
+        interrupted.says_what_is_kept(args.again),
+        compile_server.serving(),
+        tempfile.TemporaryDirectory(prefix="compiled-") as kept,
+    ):
         # Most kernels do not change from one commit to the next: what is compiled is kept.
         os.environ.setdefault(CACHE_VARIABLE, kept)
         slots = Path(kept) / "slots"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +18,31 @@ from pathlib import Path
 _OF_ITSELF_S = 2.0
 _ONCE_MORE_S = 10.0
 _running: set[subprocess.Popen[str]] = set()
+
+
+KEPT = "finished commits are kept"
+GOES_ON = f"{KEPT}: the same command measures the others"
+
+
+@contextmanager
+def says_what_is_kept(again: bool) -> Iterator[None]:
+    """Say where the history is interrupted that it can go on.
+
+    Args:
+        again: Whether it measures recorded values too: then it would begin from the start.
+
+    Raises:
+        KeyboardInterrupt: After the line.
+
+    Example:
+        >>> with says_what_is_kept(again=False):
+        ...     pass
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(KEPT if again else GOES_ON, file=sys.stderr)
+        raise
 
 
 @contextmanager
