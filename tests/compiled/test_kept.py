@@ -146,6 +146,7 @@ def test_the_working_tree_is_measured_edits_included(project: Any, tmp_path: Pat
         (("--diff", "HEAD", "HEAD", "scal"), "unknown workload 'scal': did you mean"),
         (("--diff", "HEAD", "HEAD", "scale-5000", "--backward"), "--backward are for callables"),
         (("scale-5000", "--target", "sm_70"), "unknown target 'sm_70'"),
+        (("scale-5000", "HEAD~1", "HEAD"), "and two commits are --diff OLD NEW"),
         ((), "expected package.module:callable or the name of a workload"),
     ],
 )

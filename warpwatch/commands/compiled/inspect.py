@@ -132,7 +132,9 @@ def _asked(args: argparse.Namespace) -> list[jobs.Job]:
             try:
                 load_workloads().get(name)
             except ValueError as error:
-                raise ValueError(f"{error}; a callable is package.module:callable") from error
+                sides = "" if args.diff else ", and two commits are --diff OLD NEW"
+                said = f"{error}; a callable is package.module:callable{sides}"
+                raise ValueError(said) from error
             if args.args or args.backward:
                 raise ValueError(f"--args and --backward are for callables, not for {name}")
         for target in chosen:
