@@ -83,6 +83,14 @@ class Ring:
 
 
 @gluon.jit
+def bring(x, box, ready, to, BYTES: gl.constexpr):
+    """Start to bring the ``box`` of ``x``; ``ready`` completes after BYTES, with what else counts
+    towards it."""
+    mbarrier.expect(ready, BYTES)
+    tma.async_copy_global_to_shared(x, box, ready, to)
+
+
+@gluon.jit
 def barriers(N: gl.constexpr, COUNT: gl.constexpr):
     """N barriers that complete at COUNT arrivals."""
     bars = gl.allocate_shared_memory(gl.int64, [N, 1], mbarrier.MBarrierLayout())

@@ -5,10 +5,10 @@ Aggregates read their annotations when they are built, so nothing here postpones
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+from triton.experimental.gluon.language.nvidia.hopper import tma
 
 from kernels.device.aggregates import aggregate
-from kernels.device.hopper_rings import ROWS, Ring
+from kernels.device.hopper_rings import ROWS, Ring, bring
 
 
 @aggregate
@@ -67,12 +67,10 @@ def ask_first(q, k, tiles, memory, problem):
     """Ask for the only tile's Q and first block of keys while the warps are still to part."""
     row, i_h, own, _, _ = problem.tile(0, tiles)
     n_blocks, _ = problem.blocks(own, row, problem.BLOCK_M)
-    ready = memory.k.full.index(0)
-    mbarrier.expect(ready, problem.BLOCK_N * problem.HEAD_DIM * 2)
     at = own.k_box(i_h // problem.heads_per_kv, (n_blocks - 1) * problem.BLOCK_N)
-    tma.async_copy_global_to_shared(k, at, ready, memory.k.memory.index(0))
+    BYTES: gl.constexpr = problem.BLOCK_N * problem.HEAD_DIM * 2
+    Q_BYTES: gl.constexpr = ROWS * problem.HEAD_DIM * 2
+    bring(k, at, memory.k.full.index(0), memory.k.memory.index(0), BYTES)
     for j in gl.static_range(problem.CONSUMERS):
-        ready = memory.q.full.index(j)
-        mbarrier.expect(ready, ROWS * problem.HEAD_DIM * 2)
         at = own.q_box(i_h, row + j * ROWS)
-        tma.async_copy_global_to_shared(q, at, ready, memory.q.memory.index(j))
+        bring(q, at, memory.q.full.index(j), memory.q.memory.index(j), Q_BYTES)

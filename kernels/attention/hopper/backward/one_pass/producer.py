@@ -9,6 +9,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 
 from kernels.attention.hopper.backward.one_pass.order import most
 from kernels.device.aggregates import aggregate
+from kernels.device.hopper_rings import bring
 
 
 @aggregate
@@ -82,10 +83,9 @@ def _copy_queries(q, rows, memory, work, step, i_h, i_m):
 @gluon.jit
 def _copy_gradients(dout, memory, work, step, i_h, i_m):
     """Bring dO of a step whose Q was requested."""
-    ready = memory.dout_full.index(step & 1)
-    mbarrier.expect(ready, work.BLOCK_M * work.HEAD_DIM * 2)
+    BYTES: gl.constexpr = work.BLOCK_M * work.HEAD_DIM * 2
     at = work.own.q_box(i_h, (work.first + i_m) * work.BLOCK_M)
-    tma.async_copy_global_to_shared(dout, at, ready, memory.dout.index(step & 1))
+    bring(dout, at, memory.dout_full.index(step & 1), memory.dout.index(step & 1), BYTES)
 
 
 @gluon.jit
@@ -106,15 +106,11 @@ def produce(q, k, v, dout, rows, bounds, tiles, memory, order):
             if not has_room:
                 meet_at("sync", KV_EMPTY, 9, 1)
             at = work.own.k_box(work.i_kv, work.i_n * work.BLOCK_N)
-            ready = memory.k_full.index(n & 1)
-            mbarrier.expect(ready, KV_BYTES)
-            tma.async_copy_global_to_shared(k, at, ready, memory.k.index(n & 1))
+            bring(k, at, memory.k_full.index(n & 1), memory.k.index(n & 1), KV_BYTES)
             _copy_queries(q, rows, memory, work, step, i_h, i_m)
             if has_room & (n > 0):
                 meet_at("sync", KV_EMPTY, 9, 1)
-            ready = memory.v_full.index(0)
-            mbarrier.expect(ready, KV_BYTES)
-            tma.async_copy_global_to_shared(v, at, ready, memory.v.index(0))
+            bring(v, at, memory.v_full.index(0), memory.v.index(0), KV_BYTES)
             _copy_gradients(dout, memory, work, step, i_h, i_m)
             first, count, apart = order.first_bound(work)
             for j in gl.static_range(2):

@@ -24,7 +24,7 @@ from kernels.attention.hopper.problem import Sequence
 from kernels.attention.hopper.tile_order import SIZES
 from kernels.attention.hopper.weight_pairs import pack, unpack
 from kernels.device.aggregates import aggregate
-from kernels.device.hopper_rings import Ring, barriers, meet, new_ring, partition_barrier
+from kernels.device.hopper_rings import Ring, barriers, bring, meet, new_ring, partition_barrier
 
 # Barriers of the two warpgroups.
 P_THERE = gl.constexpr(0)
@@ -53,26 +53,20 @@ def _produce(q, k, v, dout, rows, memory, work):
     q_ring = memory.q
     dout_ring = memory.dout
     at = q_ring.first_to_fill()
-    i_n = work.i_n * work.BLOCK_N
+    at_kv = [work.i_b, work.i_kv, work.i_n * work.BLOCK_N, 0]
     i_h = work.i_kv * work.heads_per_kv
     i_m = work.shift
     for i in range(work.steps):
         row = (work.first + i_m) * work.BLOCK_M
         i_row = work.row(i_h, i_m)
         if i == 0:
-            ready = memory.kv_full.index(0)
-            mbarrier.expect(ready, KV_BYTES)
-            at_k = [work.i_b, work.i_kv, i_n, 0]
-            tma.async_copy_global_to_shared(k, at_k, ready, memory.k.index(0))
+            bring(k, at_kv, memory.kv_full.index(0), memory.k.index(0), KV_BYTES)
         ready = q_ring.acquire(at, BYTES)
         to = q_ring.memory.index(at.stage)
         tma.async_copy_global_to_shared(q, [work.i_b, i_h, row, 0], ready, to)
         tma.async_copy_global_to_shared(rows, [i_row], ready, memory.lse.index(at.stage))
         if i == 0:
-            ready = memory.kv_full.index(1)
-            mbarrier.expect(ready, KV_BYTES)
-            at_v = [work.i_b, work.i_kv, i_n, 0]
-            tma.async_copy_global_to_shared(v, at_v, ready, memory.v.index(0))
+            bring(v, at_kv, memory.kv_full.index(1), memory.v.index(0), KV_BYTES)
         ready = dout_ring.acquire(at, BYTES)
         to = dout_ring.memory.index(at.stage)
         tma.async_copy_global_to_shared(dout, [work.i_b, i_h, row, 0], ready, to)

@@ -25,6 +25,7 @@ from kernels.device.hopper_rings import (
     ROWS,
     Ring,
     barriers,
+    bring,
     new_ring,
     partition_barrier,
     pass_over,
@@ -69,10 +70,8 @@ class Rows:
 def _copy_rows(x, to, full, FIRST: gl.constexpr, work):
     """Start to bring a program's rows, each consumer's with a barrier of its own."""
     for i in gl.static_range(2):
-        ready = full.index(FIRST + i)
-        mbarrier.expect(ready, ROWS * work.HEAD_DIM * 2)
         at = [work.i_b, work.i_h, work.row + i * ROWS, 0]
-        tma.async_copy_global_to_shared(x, at, ready, to.index(i))
+        bring(x, at, full.index(FIRST + i), to.index(i), ROWS * work.HEAD_DIM * 2)
 
 
 @gluon.jit
