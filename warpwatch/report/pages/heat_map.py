@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
+from warpwatch.judge.model.core import Change
 from warpwatch.judge.series.changes import Kind, kind
 from warpwatch.report.rendering import commit_path, workload_path
 from warpwatch.report.view import View
-from warpwatch.report.words import WORDS
+from warpwatch.report.words import word
 
 _MOST_COLUMNS, _MOST_ROWS = 60, 30
 _LONGEST, _LETTER = 44, 7.5  # letters of a name, the width of one
@@ -29,7 +30,7 @@ def heat_map(view: View) -> HeatMap:
     Names and cells are two pictures: on a narrow screen the cells scroll beside the names.
     """
     commits = view.judgement.history.measured[-_MOST_COLUMNS:]
-    cells: dict[str, dict[str, Kind]] = {}
+    cells: dict[str, dict[str, Change]] = {}
     dotted = set()  # names of benchmarks, whose ends tell them apart
     for commit in commits:
         for change in view.judgement.by_commit.get(commit.hash, ()):
@@ -37,10 +38,9 @@ def heat_map(view: View) -> HeatMap:
             row = cells.setdefault(info.workload, {})
             if not info.meaning.metric:
                 dotted.add(info.workload)
-            found = kind(change)
             known = row.get(commit.hash)
-            if known is None or _RANK.index(found) < _RANK.index(known):
-                row[commit.hash] = found
+            if known is None or _RANK.index(kind(change)) < _RANK.index(kind(known)):
+                row[commit.hash] = change
     names = sorted(cells, key=lambda name: (-_weight(cells[name]), name))[:_MOST_ROWS]
     width, height = 16, 18
     shorts = [_short(name, name in dotted) for name in names]
@@ -54,11 +54,12 @@ def heat_map(view: View) -> HeatMap:
         )
         for column, commit in enumerate(commits):
             x = column * width
-            shown = cells[name].get(commit.hash)
-            if shown is None:
+            moved = cells[name].get(commit.hash)
+            if moved is None:
                 parts.append(f'<circle class="none" cx="{x + 8}" cy="{y + 9}" r="1.2"/>')
                 continue
-            title = escape(f"{WORDS[shown]} {commit.hash[:10]} {commit.subject}")
+            shown = kind(moved)
+            title = escape(f"{word(moved)} {commit.hash[:10]} {commit.subject}")
             parts.append(
                 f'<a href="{commit_path(commit.hash)}"><title>{title}</title>'
                 f'<path class="v-{shown.replace(" ", "-")}" d="{_shape(shown, x + 8, y + 9)}"/></a>'
@@ -79,9 +80,9 @@ def _opened(width: float, height: int, label: str) -> str:
     return f'<svg class="heat" {size} role="group" aria-label="{label}">'
 
 
-def _weight(row: dict[str, Kind]) -> int:
+def _weight(row: dict[str, Change]) -> int:
     weights = {"lost": 4, "hurt": 4, "gained": 1, "helped": 1, "other space": 1}
-    return sum(weights[found] for found in row.values())
+    return sum(weights[kind(change)] for change in row.values())
 
 
 def _shape(found: Kind, x: int, y: int) -> str:
