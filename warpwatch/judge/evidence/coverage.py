@@ -11,6 +11,8 @@ from warpwatch.judge.results.strict_json import RejectedError, line
 
 from . import compiled
 
+# Of a workload and a target.
+IsWanted = Callable[[str, str], bool]
 # Of a file, its commit and a workload.
 IsKept = Callable[[Path, str, str], bool]
 
@@ -121,7 +123,11 @@ def lost_at(folders: Iterable[Path], commit: str, places: Collection[tuple[str, 
         >>> lost_at([Path("results")], "1f2e", [("add", "sm_90")])
         ['1 compile failed: add_kernel: CompilationError: ... (such as add on sm_90)']
     """
-    found = [coverage(folder / compiled.FOLDER, {commit}, only=places) for folder in folders]
+
+    def wanted(workload: str, target: str) -> bool:
+        return (workload, target) in places
+
+    found = [coverage(folder / compiled.FOLDER, {commit}, wanted=wanted) for folder in folders]
     return [reason.sentence for one in found for reason in one.reasons]
 
 
@@ -145,11 +151,15 @@ def never_at(
     """
     names: set[str] = set()
     said = []
+
+    def wanted(workload: str, target: str) -> bool:
+        return line(workload) in names
+
     for folder in folders:
         at = folder / compiled.FOLDER
         if never := set(coverage(at, commits).never) - set(valued):
             names |= never
-            said += [one.sentence for one in coverage(at, {newest}, workloads=never).reasons]
+            said += [one.sentence for one in coverage(at, {newest}, wanted=wanted).reasons]
     return names, said
 
 
@@ -157,8 +167,7 @@ def coverage(
     folder: Path,
     commits: Collection[str],
     is_kept: IsKept | None = None,
-    only: Collection[tuple[str, str]] | None = None,
-    workloads: Collection[str] | None = None,
+    wanted: IsWanted = lambda workload, target: True,
 ) -> Coverage:
     """Read what the compiled instrument left of some commits.
 
@@ -166,8 +175,7 @@ def coverage(
         folder: The folder of evidence next to results.
         commits: Full hashes; files of other commits are passed over.
         is_kept: Says of a commit's file and a workload whether this run has left it as it was.
-        only: Pairs of a workload and a target; others are passed over.
-        workloads: Names of workloads; others are passed over.
+        wanted: Which pairs of a workload and a target count; others are passed over.
 
     Returns:
         How much of it has values, and why the rest has none.
@@ -189,9 +197,7 @@ def coverage(
         if found.commit not in commits:
             continue
         for (workload, target), row in found.results.items():
-            if only is not None and (workload, target) not in only:
-                continue
-            if workloads is not None and line(workload) not in workloads:
+            if not wanted(workload, target):
                 continue
             seen[workload] = seen.get(workload, False) or row["status"] == "ok"
             if row["status"] == "ok":
