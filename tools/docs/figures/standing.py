@@ -238,9 +238,11 @@ def source() -> str:
     if files:
         read = (json.loads(path.read_text(encoding="utf-8")) for path in files)
         cards = sorted({str(one.get("card", {}).get("name", "unknown")) for one in read})
+        most = max(race.runs for race in races())
+        of = "A row is of one" if most == 1 else f"A row is the median of at most {most} of them"
         return (
-            f"The times are medians of {len(files)} runs of `warpwatch peers` on "
-            f"{' and '.join(cards)}.\nTheir files lie in `docs/results/data/peers/`."
+            f"The rows are of {len(files)} runs of `warpwatch peers` on {' and '.join(cards)}.\n"
+            f"{of}. Their files lie in `docs/results/data/peers/`."
         )
     return (
         "The times are those of the whole suite at the newest published commit that was measured "
