@@ -43,10 +43,11 @@ class Mask:
 
 @dataclass(frozen=True)
 class Graph:
-    """A graph whose plans are built, and its tensors by name."""
+    """A graph whose plans are built, its tensors by name, and the bytes that it works in."""
 
     built: Any
     tensors: dict[str, Any]
+    workspace: int
 
     def __call__(self, memory: dict[str, torch.Tensor]) -> None:
         """Run it on the current stream over the memory of each of its tensors."""
@@ -54,8 +55,7 @@ class Graph:
 
         cudnn, handle = _cudnn()
         cudnn.set_stream(handle, torch.cuda.current_stream().cuda_stream)
-        size = max(1, self.built.get_workspace_size())
-        workspace = torch.empty(size, device="cuda", dtype=torch.uint8)
+        workspace = torch.empty(self.workspace, device="cuda", dtype=torch.uint8)
         given = {tensor: memory[name] for name, tensor in self.tensors.items()}
         self.built.execute(given, workspace, handle=handle)
 
@@ -165,7 +165,7 @@ def _graph(describe: Describe, memory: dict[str, torch.Tensor], mask: Mask, scal
         made.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
         made.check_support()
         made.build_plans()
-        _planned[key] = Graph(made, tensors)
+        _planned[key] = Graph(made, tensors, max(1, made.get_workspace_size()))
     return _planned[key]
 
 
