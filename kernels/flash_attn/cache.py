@@ -59,11 +59,13 @@ def rows_as_pages(
     lengths = cu_k.diff()
     if used_k is not None:
         lengths = lengths.minimum(used_k)
+    if not len(k) and not len(v):  # a cache has a page at least; here nobody reads it
+        k, v = (one.new_zeros(1, *one.shape[1:]) for one in (k, v))
     places = cu_k[:-1, None] + torch.arange(max(max_k, 1), device=cu_k.device)
     return {
         "k_cache": k.unsqueeze(1),
         "v_cache": v.unsqueeze(1),
-        "block_table": places.clamp(max=max(len(k) - 1, 0)).int(),
+        "block_table": places.clamp(max=len(k) - 1).int(),
         "cache_seqlens": lengths.int(),
     }
 

@@ -40,6 +40,7 @@ CASES = [
     replace(VARLEN, suite="fa3", chunk=9, used_q=(11, 0, 40), used_k=(33, 5, 18), dtype="float32"),
     replace(VARLEN, suite="fa3", chunk=9, dtype="float8_e4m3fn", softcap=9.0, gradients=False),
     replace(VARLEN, suite="fa3", qv=True, DV=40, causal=True, gradients=False),
+    replace(VARLEN, suite="fa3", qv=True, DV=40, k=(0, 0, 0), gradients=False),
     replace(
         VARLEN,
         suite="fa3",
