@@ -1,7 +1,6 @@
 """cuDNN's attention through its own frontend, which chooses among more kernels than torch does.
 
-A graph of cuDNN is built once for each form of a call. This peer has not run on a GPU yet: what a
-wrong graph computes, ``warpwatch peers`` finds, as it checks every answer.
+A graph of cuDNN is built once for each form of a call.
 """
 
 from __future__ import annotations
