@@ -26,7 +26,12 @@ def _attention(
 PEERS: tuple[Peer, ...] = (
     _attention("torch-flash", "torch", calls.sdpa("FLASH_ATTENTION")),
     _attention("torch-cudnn", "torch", calls.sdpa("CUDNN_ATTENTION")),
-    _attention("torch-efficient", "torch", calls.sdpa("EFFICIENT_ATTENTION"), applies.is_attention),
+    _attention(
+        "torch-efficient",
+        "torch",
+        calls.sdpa("EFFICIENT_ATTENTION"),
+        applies.is_for_efficient,
+    ),
     _attention("flex", _FLEX, calls.flex, applies.is_for_flex, compiles=True),
     _attention(
         "flash_attn",

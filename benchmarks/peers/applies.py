@@ -28,6 +28,11 @@ def is_attention(workload: Any) -> bool:
     return is_plain_attention(workload) or is_decoding(workload)
 
 
+def is_for_efficient(workload: Any) -> bool:
+    """torch's memory-efficient backend has no kernel whose query heads share a key head."""
+    return is_attention(workload) and workload.G in (0, workload.H)
+
+
 def is_flash_shaped(workload: Any) -> bool:
     return is_attention(workload) and workload.D <= 256 and workload.dtype != "fp32"
 

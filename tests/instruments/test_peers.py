@@ -250,6 +250,7 @@ def test_no_peer_stands_beside_what_it_does_not_compute():
             assert names == flash | torch | {"cudnn-frontend"}, workload.name
         elif "kvcache" in workload.name:
             assert torch < names, workload.name
+            assert "torch-efficient" not in names, workload.name
         elif workload.name.startswith("matmul-fp8"):
             low = ["cublas-fp8"] + ["cublas-fp8-fast"] * (not workload.name.endswith("blocks"))
             assert [one.peer.name for one in found] == low, workload.name
@@ -257,6 +258,9 @@ def test_no_peer_stands_beside_what_it_does_not_compute():
             assert names == {"torch-grouped"}, workload.name
         elif workload.kernel == "matmul":
             assert {"cublas"} <= names <= {"cublas", "quack"}, workload.name
+    for heads, efficient in ((0, True), (ATTENTION.H, True), (1, False)):
+        names = {one.peer.name for one in peers.beside(replace(ATTENTION, dtype="bf16", G=heads))}
+        assert ("torch-efficient" in names) is efficient
     assert peers.beside(replace(PRODUCT, residual=True)) == []
     assert peers.beside(replace(RESIDUAL, bias=True)) == []
     assert peers.beside(replace(RESIDUAL, activation="relu")) == []
