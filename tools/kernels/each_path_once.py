@@ -358,7 +358,7 @@ def keep_loaded(place: Path) -> None:
 def main(given: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.kernels.each_path_once")
     parser.add_argument("--part", default="1/1", help="I/N: every Nth case from the Ith on")
-    parser.add_argument("--only", type=int, help="this case alone, counted from 1 on")
+    parser.add_argument("--only", type=int, help="only this case, counted from 1 on")
     parser.add_argument("--loaded", type=Path, help="write here each kernel's name and its cubin")
     args = parser.parse_args(given)
     first, step = map(int, args.part.split("/"))

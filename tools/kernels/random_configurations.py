@@ -223,7 +223,7 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--longest", type=int, default=2048, help="no length is more")
     parser.add_argument("--log", help="a file for every answer")
     parser.add_argument(
-        "--only", type=int, nargs="+", metavar="SEED", help="these configurations alone"
+        "--only", type=int, nargs="+", metavar="SEED", help="only these configurations"
     )
     args = parser.parse_args(given)
     if args.only and len(args.only) == 1:

@@ -252,7 +252,7 @@ def main(given: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.kernels.repeats")
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--rows", type=int, default=ROWS, help="of queries of attention")
-    parser.add_argument("--name", default="", help="calls whose name has this alone")
+    parser.add_argument("--name", default="", help="only calls whose name has this")
     parser.add_argument("--part", default="1/1", help="I/N: every Nth of them from the Ith on")
     args = parser.parse_args(given)
     first, step = map(int, args.part.split("/"))
