@@ -137,7 +137,8 @@ def test_an_accepted_finding_fails_no_comparison_until_it_expires(
     monkeypatch.setattr(triage, "default_file", lambda: accepted)
     command = ("compare", "--recorded", tree.commits[1], tree.commits[2])
     assert run(tree, *command) == 1
-    assert capsys.readouterr().out.count(f"finding {finding.identity}") == 2
+    said = capsys.readouterr().out
+    assert said.count(f"finding {finding.identity}") == 2 and ": 2 regressed\n" in said
     assert run(tree, "ci", "comment", tree.commits[1], tree.commits[2]) == 1
     assert f"`warpwatch accept {finding.identity} --owner" in capsys.readouterr().out
     past = triage.Acceptance(
@@ -146,7 +147,9 @@ def test_an_accepted_finding_fails_no_comparison_until_it_expires(
     triage.accept(accepted, past)
     capsys.readouterr()
     assert run(tree, *command) == 0
-    assert f"accepted by ada until {tomorrow}: for memory" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"accepted by ada until {tomorrow}: for memory" in said
+    assert ": 2 regressed (2 accepted)\n" in said
     assert run(tree, "ci", "comment", tree.commits[1], tree.commits[2]) == 0
     assert "regressed, `accepted by ada" in capsys.readouterr().out
     text = accepted.read_text().replace(str(tomorrow), str(yesterday))

@@ -148,11 +148,15 @@ def _moved(comparison: Comparison) -> str:
     return "changed" if meaning.exact else "not judged" if meaning.better is None else one.verdict
 
 
-def _counted(words: Iterable[str]) -> str:
-    """How many there are of each word, what matters most first."""
-    found = Counter(words)
+def _counted(words: Iterable[str], accepted: Iterable[str] = ()) -> str:
+    """How many there are of each word, and of these ``accepted``, what matters most first."""
+    found, taken = Counter(words), Counter(accepted)
     known = (*ORDER, *MOVES.values(), "changed", "not judged", "equal")
-    return ", ".join(f"{found[word]} {word}" for word in known if found[word])
+    return ", ".join(
+        f"{found[word]} {word}" + (f" ({taken[word]} accepted)" if taken[word] else "")
+        for word in known
+        if found[word]
+    )
 
 
 def _print_table(base: str, newer: str, verdict: Compared, show_all: bool, *, hide: bool) -> None:
@@ -179,7 +183,8 @@ def _print_table(base: str, newer: str, verdict: Compared, show_all: bool, *, hi
     for row in (heads, *rows) if rows else ():
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
         print("  ".join((*cells, row[5])).rstrip())
-    summary = _counted(c.verdict for c in verdict.comparisons if _is_judged(c))
+    judged = [c for c in verdict.comparisons if _is_judged(c)]
+    summary = _counted((c.verdict for c in judged), (c.verdict for c in judged if c.accepted))
     print(f"{base[:10]} -> {newer[:10]}: {summary or 'nothing was measured at either commit'}")
     for meaning in legend(c.verdict for c in shown if _is_judged(c)):
         print(meaning)
