@@ -97,8 +97,9 @@ def _follows(finding: Mapping[str, Any], planted: Planted) -> bool:
 
 
 def _targets(reason: str) -> list[str]:
-    """The targets a reason ends with: "..., attention on gfx942, sm_90"."""
-    return reason.rpartition(" on ")[2].split(", ")
+    """The targets a reason names: "..., attention on gfx942; also attention on sm_80, sm_90"."""
+    places = (part.rpartition(" on ")[2] for part in reason.split("; also "))
+    return [target for place in places for target in place.split(", ")]
 
 
 def _cause(finding: Mapping[str, Any]) -> str:

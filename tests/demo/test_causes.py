@@ -55,6 +55,19 @@ def test_all_places_of_one_metric_share_a_reason() -> None:
     assert one == "registers spill: 0 bytes to 36 bytes, attention on gfx942, sm_90"
 
 
+def test_a_place_with_other_values_is_not_given_those_of_the_strongest() -> None:
+    (one,) = reasons(
+        [
+            changed("blocks_in_flight", 8, 4, target="gfx942"),
+            changed("blocks_in_flight", 10, 8),
+            changed("blocks_in_flight", 8, 4, "glu", target="gfx942"),
+        ]
+    )
+    assert (
+        one == "fewer blocks in flight: 8 to 4, attention, glu on gfx942; also attention on sm_90"
+    )
+
+
 def test_advisories_are_told_in_the_words_of_their_kind(tmp_path: Path) -> None:
     serialised, wrong = "C7510: wgmma.mma_async instructions are serialized", "UR4: nothing wrote"
     kept = {("attention", "sm_90"): ([], [serialised]), ("matmul", "sm_90"): ([wrong], [])}

@@ -139,11 +139,23 @@ def _reason(metric: str, what: str, changes: Sequence[tuple[Change, SeriesInfo]]
     strongest, _ = changes[0]
     before, after = float(strongest.step.before), float(strongest.step.after)
     what = what or (more if after > before else less)
-    workloads = _listed(info.workload for _, info in changes)
-    targets = _listed(info.target for _, info in changes)
     if math.isnan(after):
-        return f"{what}: {workloads} on {targets}"
-    return f"{what}: {_value(metric, before)} to {_value(metric, after)}, {workloads} on {targets}"
+        return f"{what}: {_places(info for _, info in changes)}"
+    values = [_values(metric, one) for one, _ in changes]
+    alike = [info for said, (_, info) in zip(values, changes, strict=True) if said == values[0]]
+    others = [info for said, (_, info) in zip(values, changes, strict=True) if said != values[0]]
+    also = f"; also {_places(others)}" if others else ""
+    return f"{what}: {values[0]}, {_places(alike)}{also}"
+
+
+def _places(series: Iterable[SeriesInfo]) -> str:
+    known = list(series)
+    return f"{_listed(one.workload for one in known)} on {_listed(one.target for one in known)}"
+
+
+def _values(metric: str, change: Change) -> str:
+    before, after = float(change.step.before), float(change.step.after)
+    return f"{_value(metric, before)} to {_value(metric, after)}"
 
 
 def _value(metric: str, value: float) -> str:
