@@ -22,6 +22,7 @@ SHORT = (
     planted.serialised_wgmma,
     planted.causal_not_skipped,
     planted.spill_on_one_amd,
+    planted.spilling_tile,
 )
 
 
