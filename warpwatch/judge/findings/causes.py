@@ -141,11 +141,11 @@ def _reason(metric: str, what: str, changes: Sequence[tuple[Change, SeriesInfo]]
     what = what or (more if after > before else less)
     if math.isnan(after):
         return f"{what}: {_places(info for _, info in changes)}"
-    values = [_values(metric, one) for one, _ in changes]
-    alike = [info for said, (_, info) in zip(values, changes, strict=True) if said == values[0]]
-    others = [info for said, (_, info) in zip(values, changes, strict=True) if said != values[0]]
+    said = _values(metric, strongest)
+    alike = [info for one, info in changes if _values(metric, one) == said]
+    others = [info for one, info in changes if _values(metric, one) != said]
     also = f"; also {_places(others)}" if others else ""
-    return f"{what}: {values[0]}, {_places(alike)}{also}"
+    return f"{what}: {said}, {_places(alike)}{also}"
 
 
 def _places(series: Iterable[SeriesInfo]) -> str:
