@@ -111,7 +111,7 @@ def test_libraries_of_flash_attention_are_asked_for_the_workloads_formula(
         module = ModuleType(name)
         vars(module).update(flash_attn_func=plain, flash_attn_varlen_func=packed)
         monkeypatch.setitem(sys.modules, name, module)
-    found = [one for one in peers.beside(workload) if one.peer.name.startswith("flash_attn")]
+    found = [one for one in peers.next_to(workload) if one.peer.name.startswith("flash_attn")]
     assert found
     for one in found:
         accuracy.check(workload, inputs, one.call(inputs))
@@ -164,13 +164,13 @@ def test_a_workload_is_found_by_name_with_and_without_a_peer():
 def test_only_peers_with_the_same_mask_stand_beside():
     square = AttentionWorkload(group="t", dtype="bf16", B=1, S=64, H=1, D=64, causal=True)
     more_keys, fewer_keys = replace(square, KV=96), replace(square, KV=32)
-    assert "torch-cudnn" in {one.peer.name for one in peers.beside(square)}
-    assert "torch-cudnn" in {one.peer.name for one in peers.beside(more_keys)}
-    assert peers.beside(fewer_keys) == []
-    assert [one.peer.name for one in peers.beside(PRODUCT)] == ["cublas"]
+    assert "torch-cudnn" in {one.peer.name for one in peers.next_to(square)}
+    assert "torch-cudnn" in {one.peer.name for one in peers.next_to(more_keys)}
+    assert peers.next_to(fewer_keys) == []
+    assert [one.peer.name for one in peers.next_to(PRODUCT)] == ["cublas"]
     half = replace(PRODUCT, dtype="bf16")
-    assert [one.peer.name for one in peers.beside(half)] == ["cublas"]
-    assert [one.peer.name for one in peers.beside(replace(half, activation=None))] == [
+    assert [one.peer.name for one in peers.next_to(half)] == ["cublas"]
+    assert [one.peer.name for one in peers.next_to(replace(half, activation=None))] == [
         "cublas",
         "quack",
     ]
@@ -230,13 +230,13 @@ def test_a_build_of_flash_attention_3_without_gradients_says_so(
     assert peers.of(replace(ATTENTION, dtype="bf16"), known).missing is None
 
 
-def test_no_peer_stands_beside_what_it_does_not_compute():
+def test_no_peer_stands_next_to_what_it_does_not_compute():
     """Caches that are written to or hold fp8 are another formula than that of q, k and v. With
     scales of blocks no sum is longer than they are."""
     flash = {"flash_attn", "flash_attn_3", "flash_attn.cute"}
     torch = {"torch-flash", "torch-cudnn"}
     for workload in configuration.workloads().select():
-        found = peers.beside(workload)
+        found = peers.next_to(workload)
         names = {one.peer.name for one in found}
         if any(word in workload.name for word in ("fp8kv", "append")):
             assert found == [], workload.name
@@ -259,12 +259,12 @@ def test_no_peer_stands_beside_what_it_does_not_compute():
         elif workload.kernel == "matmul":
             assert {"cublas"} <= names <= {"cublas", "quack"}, workload.name
     for heads, efficient in ((0, True), (ATTENTION.H, True), (1, False)):
-        names = {one.peer.name for one in peers.beside(replace(ATTENTION, dtype="bf16", G=heads))}
+        names = {one.peer.name for one in peers.next_to(replace(ATTENTION, dtype="bf16", G=heads))}
         assert ("torch-efficient" in names) is efficient
-    assert peers.beside(replace(PRODUCT, residual=True)) == []
-    assert peers.beside(replace(RESIDUAL, bias=True)) == []
-    assert peers.beside(replace(RESIDUAL, activation="relu")) == []
-    assert peers.beside(replace(LOW_PRODUCT, layout="nn")) == []
+    assert peers.next_to(replace(PRODUCT, residual=True)) == []
+    assert peers.next_to(replace(RESIDUAL, bias=True)) == []
+    assert peers.next_to(replace(RESIDUAL, activation="relu")) == []
+    assert peers.next_to(replace(LOW_PRODUCT, layout="nn")) == []
 
 
 def test_scales_of_blocks_are_given_to_cublas_as_it_reads_them_and_turned_once(
@@ -310,9 +310,9 @@ def test_scales_of_blocks_are_refused_with_what_they_need(
     monkeypatch.setattr(torch.version, "cuda", cuda)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (major, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a card")
-    (low,) = peers.beside(replace(LOW_PRODUCT, scales="blocks", K=K))
+    (low,) = peers.next_to(replace(LOW_PRODUCT, scales="blocks", K=K))
     assert low.missing == (why and f"cublas-fp8: {why}")
-    (other, _) = peers.beside(LOW_PRODUCT)
+    (other, _) = peers.next_to(LOW_PRODUCT)
     assert other.missing is None
 
 
@@ -324,7 +324,7 @@ def test_flex_is_compiled_for_every_shape_of_the_yardstick():
     shapes = [
         one
         for workload in configuration.workloads().select()
-        for one in peers.beside(workload)
+        for one in peers.next_to(workload)
         if one.peer.name == "flex"
     ]
     assert 8 < len(shapes) < dynamo.recompile_limit

@@ -102,7 +102,7 @@ def _beside(only: Sequence[str] | None = None) -> list[peers.PeerWorkload]:
         peer
         for workload in load_workloads().all_workloads()
         if only is None or workload.name in only
-        for peer in peers.beside(workload)
+        for peer in peers.next_to(workload)
     ]
 
 

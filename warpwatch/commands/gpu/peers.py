@@ -140,7 +140,7 @@ def main(args: argparse.Namespace) -> int:
     names = [
         name
         for base in bases
-        for name in (base.name, *(peer.name for peer in peers.beside(base)))
+        for name in (base.name, *(peer.name for peer in peers.next_to(base)))
         if not args.peer or name == base.name or name.partition(peers.SEPARATOR)[2] in args.peer
     ]
     begin = time.time()

@@ -81,7 +81,7 @@ class PeerWorkload(Workload):
 
     @property
     def missing(self) -> str | None:
-        """Why the peer does not stand beside this workload."""
+        """Why the peer does not stand next to this workload."""
         if not self.peer.applies(self.base):
             return f"{self.peer.name} does not compute {self.base.name}"
         if (refusal := self.peer.refusal()) is not None:
@@ -148,7 +148,7 @@ def names() -> tuple[str, ...]:
 
 
 def base_name(name: str) -> str:
-    """The workload a peer's workload stands beside."""
+    """The workload a peer's workload stands next to."""
     return name.partition(SEPARATOR)[0]
 
 
@@ -176,6 +176,6 @@ def compiles(name: str) -> bool:
     return not isinstance(workload, PeerWorkload) or workload.peer.compiles
 
 
-def beside(base: Workload) -> list[PeerWorkload]:
+def next_to(base: Workload) -> list[PeerWorkload]:
     """Every peer that knows ``base``, whether it can be imported here or not."""
     return [of(base, peer) for peer in known() if peer.applies(base)]
